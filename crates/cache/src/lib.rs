@@ -1,0 +1,1 @@
+//! Tiers and budgets: the memory tier

@@ -1,0 +1,1 @@
+//! Jobs and the pipeline: fetch ahead, prepare, assemble

@@ -1,0 +1,1 @@
+//! Orders, shards and batches, known ahead: torch's order bit for bit

@@ -1,0 +1,1 @@
+//! Faulty servers and hostile inputs for the tests; not published
