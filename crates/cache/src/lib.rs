@@ -1,1 +1,13 @@
-//! Tiers and budgets: the memory tier
+//! Tiers and budgets: where samples wait between the origin and their use.
+//!
+//! [`memory`] is the tier that every sample passes through. A budget is in bytes and is never
+//! passed; what stays within it is the policy's word (`forebay-policy`).
+
+pub mod error;
+pub mod memory;
+
+pub use error::Error;
+pub use forebay_policy::{
+    NAMES as POLICIES, Policy, Settings as PolicySettings, by_name as policy_by_name,
+};
+pub use memory::{Fill, Flight, FlightResult, Held, Lookup, MemoryTier, Settings, Stats};
