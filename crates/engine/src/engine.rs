@@ -1,0 +1,136 @@
+//! The engine: what all jobs of a process share.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use forebay_cache::{MemoryTier, Policy};
+use forebay_origin::Dataset;
+
+use crate::Error;
+use crate::crew::{Board, Crew, PATIENCE, with_signals_blocked};
+use crate::job::{Job, JobSettings};
+use crate::stats::EngineStats;
+
+/// How an engine is set up.
+#[derive(Debug)]
+pub struct EngineSettings {
+    /// Budget of the memory tier in bytes, never passed.
+    pub memory: u64,
+    /// Bytes that may be fetched ahead of the batches being filled; cut to a share of
+    /// `memory`.
+    pub readahead: u64,
+    /// What stays in memory.
+    pub policy: Box<dyn Policy>,
+    /// Threads; 0 for as many as the process may use cores.
+    pub threads: usize,
+}
+
+/// What jobs and their tasks need of the engine; outlives neither crew nor runtime.
+#[derive(Debug)]
+pub(crate) struct Plant {
+    pub(crate) tier: MemoryTier,
+    pub(crate) board: Arc<Board>,
+    pub(crate) readahead: u64,
+    runtime: OnceLock<tokio::runtime::Handle>,
+}
+
+impl Plant {
+    /// The runtime's handle; there once a job on a remote dataset was made.
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        self.runtime.get().expect("a remote job starts the runtime first")
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Engine {
+    plant: Arc<Plant>,
+    crew: Crew,
+    runtime: Mutex<Option<tokio::runtime::Runtime>>,
+    /// Datasets seen so far, by fingerprint and url: the tag of their samples' keys.
+    tags: Mutex<Vec<(u64, String)>>,
+}
+
+impl Engine {
+    /// Starts the crew; the runtime starts with the first remote dataset.
+    pub fn new(settings: EngineSettings) -> Result<Self, Error> {
+        let threads = match settings.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        // Fetching ahead must leave most of the budget to what is kept.
+        let readahead = settings.readahead.min(settings.memory / 4);
+        let tier = MemoryTier::new(forebay_cache::Settings {
+            budget: settings.memory,
+            reserve: readahead,
+            policy: settings.policy,
+        })?;
+        let crew = Crew::start(threads)?;
+        let board = crew.board().clone();
+        tier.set_on_room(Box::new({
+            let board = board.clone();
+            move || board.wake()
+        }));
+        let plant = Arc::new(Plant { tier, board, readahead, runtime: OnceLock::new() });
+        Ok(Self { plant, crew, runtime: Mutex::new(None), tags: Mutex::default() })
+    }
+
+    /// A new job on `dataset`. Fails if the largest sample can never fit in memory.
+    pub fn job(&self, dataset: Arc<Dataset>, settings: JobSettings) -> Result<Job, Error> {
+        self.plant.tier.check_fits(dataset.index().max_length())?;
+        if !dataset.is_local() {
+            self.start_runtime()?;
+        }
+        let tag = self.tag(&dataset);
+        Ok(Job::new(self.plant.clone(), dataset, tag, settings))
+    }
+
+    /// One sample's bytes, through the memory tier, outside of any job.
+    pub fn read(&self, dataset: &Arc<Dataset>, sample: u32) -> Result<Vec<u8>, Error> {
+        if !dataset.is_local() {
+            self.start_runtime()?;
+        }
+        let tag = self.tag(dataset);
+        crate::fetch::read_one(&self.plant, dataset, tag, sample)
+    }
+
+    /// Figures so far.
+    pub fn stats(&self) -> EngineStats {
+        EngineStats { threads: self.crew.len(), memory: self.plant.tier.stats() }
+    }
+
+    fn tag(&self, dataset: &Dataset) -> u32 {
+        let index = dataset.index();
+        let name = (index.fingerprint(), index.url().to_owned());
+        let mut tags = self.tags.lock().expect("the engine's lock");
+        let at = tags.iter().position(|tag| *tag == name).unwrap_or_else(|| {
+            tags.push(name);
+            tags.len() - 1
+        });
+        at as u32
+    }
+
+    fn start_runtime(&self) -> Result<(), Error> {
+        let mut runtime = self.runtime.lock().expect("the engine's lock");
+        if runtime.is_none() {
+            let started = with_signals_blocked(|| {
+                tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(2)
+                    .thread_name("forebay-net")
+                    .enable_all()
+                    .build()
+            })
+            .map_err(|source| Error::System { what: "starting the network threads", source })?;
+            let _ = self.plant.runtime.set(started.handle().clone());
+            *runtime = Some(started);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.lock().expect("the engine's lock").take() {
+            runtime.shutdown_timeout(PATIENCE);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What can go wrong between a sample and its batch.
+
+use forebay_origin::Kind;
+
+/// An error of the engine; `kind()` says what the caller can do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A sample could not be read.
+    #[error("sample {sample} ({name})")]
+    Sample {
+        /// The sample's id in its dataset.
+        sample: u32,
+        /// The sample's object name.
+        name: String,
+        /// Why.
+        source: forebay_origin::Error,
+    },
+    /// The memory tier refused.
+    #[error(transparent)]
+    Cache(#[from] forebay_cache::Error),
+    /// More samples were bad than the user allows.
+    #[error("{count} samples could not be read, at most {limit} are allowed; the last: {last}")]
+    TooManyBad {
+        /// How many were bad.
+        count: usize,
+        /// The user's limit.
+        limit: usize,
+        /// The last one's name and reason.
+        last: String,
+    },
+    /// No stand-in could be read either.
+    #[error("sample {sample}: {tried} stand-ins were tried and none could be read")]
+    NoStandIn {
+        /// The bad sample.
+        sample: u32,
+        /// How many candidates were tried.
+        tried: u32,
+    },
+    /// The dataset's index cannot be read.
+    #[error(transparent)]
+    Index(#[from] forebay_origin::IndexError),
+    /// A sample id that the dataset does not have.
+    #[error("sample {sample} is outside the dataset of {samples} samples")]
+    OutOfRange {
+        /// The id asked for.
+        sample: u32,
+        /// How many there are.
+        samples: u32,
+    },
+    /// The system refused a resource.
+    #[error("{what}")]
+    System {
+        /// What was asked of it.
+        what: &'static str,
+        /// Its answer.
+        source: std::io::Error,
+    },
+    /// The engine or job is shut down.
+    #[error("the loader is closed")]
+    Closed,
+}
+
+impl Error {
+    /// What the caller can do about it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Error::Sample { source, .. } => source.kind(),
+            Error::Cache(error) => error.kind(),
+            Error::Index(error) => error.kind(),
+            Error::TooManyBad { .. } | Error::System { .. } => Kind::Exhausted,
+            Error::NoStandIn { .. } => Kind::Corrupt,
+            Error::OutOfRange { .. } => Kind::Invalid,
+            Error::Closed => Kind::Closed,
+        }
+    }
+
+    /// Which setting to change, where one helps.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Error::Sample { source, .. } => source.hint(),
+            Error::Cache(error) => Some(error.hint()),
+            Error::TooManyBad { .. } => {
+                Some("raise max_bad_samples= or mend the dataset; stats()[\"bad_samples\"] lists them".into())
+            }
+            Error::NoStandIn { .. } => Some("check that the dataset can be read at all".into()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A job: one user's sequence of batches on one dataset.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use forebay_origin::Dataset;
+use forebay_plan::NextUse;
+
+use crate::batch::Batch;
+use crate::crew::Employer;
+use crate::engine::Plant;
+use crate::quarantine::Quarantine;
+use crate::sequence::Sequence;
+use crate::slab::SlabPool;
+use crate::stats::{Counters, JobStats};
+use crate::window::{Head, Window};
+use crate::{Error, fetch};
+
+/// Up to this many samples, next uses are computed before the epoch begins; beyond,
+/// beside it, so that the first batch does not wait for the table.
+const AT_ONCE: u64 = 2_000_000;
+
+/// What to do about a sample that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// The batch fails with the sample's name and the cause.
+    Raise,
+    /// Another sample stands in, the same one everywhere.
+    Replace,
+}
+
+/// How a job is set up.
+#[derive(Debug, Clone)]
+pub struct JobSettings {
+    /// Batches that are filled or full ahead of the user.
+    pub depth: usize,
+    /// What to do about a bad sample.
+    pub on_error: OnError,
+    /// With `Replace`: how many bad samples are borne.
+    pub max_bad_samples: usize,
+}
+
+/// The answer of [`Job::next`].
+#[derive(Debug)]
+pub enum Next {
+    /// The next batch.
+    Batch(Batch),
+    /// The epoch is over.
+    End,
+    /// Not ready within the time given.
+    Wait,
+}
+
+/// What the crew, the network tasks and the user's handle share.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) plant: Arc<Plant>,
+    pub(crate) dataset: Arc<Dataset>,
+    pub(crate) tag: u32,
+    pub(crate) on_error: OnError,
+    pub(crate) quarantine: Quarantine,
+    pub(crate) counters: Counters,
+    pool: SlabPool,
+    window: Mutex<Window>,
+    complete: Condvar,
+}
+
+impl Desk {
+    pub(crate) fn window(&self) -> MutexGuard<'_, Window> {
+        self.window.lock().expect("the job's lock")
+    }
+
+    /// The head of the queue may be complete.
+    pub(crate) fn tell_user(&self) {
+        self.complete.notify_all();
+    }
+
+    /// The tier's key of a sample.
+    pub(crate) fn key(&self, sample: u32) -> u64 {
+        u64::from(self.tag) << 32 | u64::from(sample)
+    }
+}
+
+impl Employer for Desk {
+    fn work(&self) -> bool {
+        let (copy, fetch) = {
+            let mut window = self.window();
+            match window.take_copy() {
+                Some(copy) => (Some(copy), None),
+                None if self.dataset.is_local() => (None, window.take_fetch()),
+                None => (None, None),
+            }
+        };
+        match (copy, fetch) {
+            (Some(copy), _) => fetch::copy(self, copy),
+            (None, Some(fetch)) => fetch::local(self, fetch),
+            (None, None) => return false,
+        }
+        true
+    }
+}
+
+/// See the module's text. Dropping it gives up what was under way.
+#[derive(Debug)]
+pub struct Job {
+    desk: Arc<Desk>,
+    asked: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Job {
+    pub(crate) fn new(plant: Arc<Plant>, dataset: Arc<Dataset>, tag: u32, settings: JobSettings) -> Self {
+        let pool = SlabPool::new(settings.depth + 1);
+        let arrives = !dataset.is_local();
+        let window = Window::new(dataset.index().clone(), pool.clone(), settings.depth, plant.readahead, arrives);
+        let desk = Arc::new(Desk {
+            dataset,
+            tag,
+            on_error: settings.on_error,
+            quarantine: Quarantine::new(settings.max_bad_samples),
+            counters: Counters::default(),
+            pool,
+            window: Mutex::new(window),
+            complete: Condvar::new(),
+            plant,
+        });
+        let employer: Arc<dyn Employer> = desk.clone();
+        desk.plant.board.post(Arc::downgrade(&employer));
+        Self { desk, asked: Mutex::default() }
+    }
+
+    /// Begins an epoch. `tag` names its order: if it is the one foreseen, what was
+    /// fetched ahead is used; otherwise it costs nothing but the prefetch.
+    pub fn begin(&self, tag: &str, sequence: Sequence) -> Result<(), Error> {
+        self.check(&sequence)?;
+        let foreseen = self.desk.window().begin(tag, sequence);
+        if foreseen {
+            Counters::add(&self.desk.counters.foreseen, 1);
+        }
+        *self.asked.lock().expect("the job's lock") = None;
+        self.stir();
+        Ok(())
+    }
+
+    /// Tells which epoch follows the current one, as far as is known.
+    pub fn foresee(&self, tag: &str, sequence: Sequence) -> Result<(), Error> {
+        self.check(&sequence)?;
+        self.desk.window().foresee(tag, sequence);
+        self.compute_next_uses();
+        self.stir();
+        Ok(())
+    }
+
+    /// Hands a batch over to a listed sequence.
+    pub fn push(&self, ids: Vec<u32>) -> Result<(), Error> {
+        self.check_ids(&ids)?;
+        self.desk.window().push(ids);
+        self.stir();
+        Ok(())
+    }
+
+    /// No more batches are handed over in this epoch.
+    pub fn close(&self) {
+        self.desk.window().close();
+        self.stir();
+    }
+
+    /// Gives up the epoch: what was fetched for it is let go.
+    pub fn cancel(&self) {
+        self.desk.window().reset();
+        *self.asked.lock().expect("the job's lock") = None;
+    }
+
+    /// The next batch, waiting at most `timeout` for it.
+    pub fn next(&self, timeout: Duration) -> Result<Next, Error> {
+        let desk = &self.desk;
+        let started = Instant::now();
+        let mut window = desk.window();
+        let (asked, ready) = *self.asked.lock().expect("the job's lock").get_or_insert((started, window.is_ready()));
+        let head = loop {
+            match window.deliver() {
+                Head::Wait => {
+                    let left = timeout.saturating_sub(started.elapsed());
+                    if left.is_zero() {
+                        return Ok(Next::Wait);
+                    }
+                    window = desk.complete.wait_timeout(window, left).expect("the job's lock").0;
+                }
+                head => break head,
+            }
+        };
+        drop(window);
+        *self.asked.lock().expect("the job's lock") = None;
+        Counters::add(&desk.counters.waited_nanos, asked.elapsed().as_nanos() as u64);
+        match head {
+            Head::End => Ok(Next::End),
+            Head::Failed(error) => Err(error),
+            Head::Wait => Ok(Next::Wait),
+            Head::Complete(complete) => {
+                desk.plant.tier.advance(complete.tick);
+                self.stir();
+                let batch = Batch::assemble(complete.layout, complete.slab, &complete.stand_ins, &desk.pool)?;
+                let samples = batch.len() as u64;
+                Counters::add(&desk.counters.batches, 1);
+                Counters::add(&desk.counters.samples, samples);
+                Counters::add(&desk.counters.bytes, batch.data_len() as u64);
+                Counters::add(&desk.counters.replaced, complete.stand_ins.len() as u64);
+                Counters::add(&desk.counters.ready, if ready { samples } else { 0 });
+                Ok(Next::Batch(batch))
+            }
+        }
+    }
+
+    /// Batch buffers that are filling, ready or with the user.
+    pub fn slabs_out(&self) -> usize {
+        self.desk.pool.out()
+    }
+
+    /// Figures so far.
+    pub fn stats(&self) -> JobStats {
+        JobStats {
+            slabs_out: self.desk.pool.out(),
+            slabs_made: self.desk.pool.made(),
+            slab_peak_bytes: self.desk.pool.peak_bytes(),
+            bad_samples: self.desk.quarantine.list(),
+            ..self.desk.counters.snapshot()
+        }
+    }
+
+    /// Sets crew and network to work on what is to be fetched now.
+    fn stir(&self) {
+        if !self.desk.dataset.is_local() {
+            fetch::pump(&self.desk);
+        }
+        self.desk.plant.board.wake();
+    }
+
+    fn compute_next_uses(&self) {
+        let Some((current, coming, uses)) = self.desk.window().horizon() else { return };
+        let Sequence::Planned { epoch, rank } = current else { return };
+        let coming = coming.and_then(|coming| match coming {
+            Sequence::Planned { epoch, .. } => Some(epoch),
+            Sequence::Listed { .. } => None,
+        });
+        let samples = epoch.len(rank);
+        let compute = move || {
+            let _ = uses.set(NextUse::new(&epoch, coming.as_ref(), &[rank]));
+        };
+        if samples <= AT_ONCE {
+            compute();
+        } else {
+            // Ends by itself within a second; holds nothing but the two epochs.
+            let _ = std::thread::Builder::new().name("forebay-next-use".into()).spawn(compute);
+        }
+    }
+
+    fn check(&self, sequence: &Sequence) -> Result<(), Error> {
+        let samples = self.desk.dataset.index().len();
+        match sequence {
+            // A plan's ids are below its own number of samples.
+            Sequence::Planned { epoch, .. } if epoch.samples() > samples => {
+                Err(Error::OutOfRange { sample: epoch.samples() - 1, samples })
+            }
+            Sequence::Planned { .. } => Ok(()),
+            Sequence::Listed { batches, .. } => batches.iter().try_for_each(|ids| self.check_ids(ids)),
+        }
+    }
+
+    fn check_ids(&self, ids: &[u32]) -> Result<(), Error> {
+        let samples = self.desk.dataset.index().len();
+        match ids.iter().find(|&&id| id >= samples) {
+            Some(&sample) => Err(Error::OutOfRange { sample, samples }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}

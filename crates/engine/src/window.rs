@@ -1,0 +1,484 @@
+//! A job's window on its sequence: the batches between the user and the fetch
+//! cursor, and what is to be done next for them.
+//!
+//! ```text
+//!   batch      4        5        6      |   7        8         9 ...
+//!           complete  filling  filling  | fetched  fetching   not laid out
+//!           ^ head    slab     slab     | no slab: samples wait in the tier
+//!                                       ^ depth
+//! ```
+//!
+//! The first `depth` batches have a slab; samples of later ones are fetched into the
+//! memory tier and held there, at most `readahead` bytes of them. All is under the
+//! job's one lock and every step is short: no I/O, no copying of samples.
+//!
+//! Epochs follow each other as *legs*: the one being delivered and, if the next is
+//! known or guessed, that one, so that fetching runs on across the edge.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use forebay_cache::Held;
+use forebay_origin::Index;
+use forebay_plan::NextUse;
+
+use crate::Error;
+use crate::batch::{Layout, StandIn};
+use crate::sequence::{Sequence, Step};
+use crate::slab::{SlabPool, SlabWriter};
+
+/// Most samples one thread takes at a time, so that the lock is taken once for many.
+const RUN_SAMPLES: usize = 16;
+/// Most bytes one thread takes at a time, so that large samples spread over threads.
+const RUN_BYTES: u64 = 1 << 20;
+/// Most batches laid out ahead, whatever their size.
+const MOST_BATCHES: usize = 1024;
+
+/// One sample to bring into one slot of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Task {
+    pub(crate) slot: usize,
+    pub(crate) id: u32,
+    pub(crate) len: u64,
+    /// Tick of the sample's next use after this one.
+    pub(crate) next: Option<u64>,
+    /// Where its bytes go in the slab.
+    pub(crate) offset: usize,
+}
+
+/// Which batch of which life of the window some work belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    generation: u64,
+    seq: u64,
+}
+
+/// Tasks to fetch; they go straight into the slab if there is one.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) place: Place,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) slab: Option<SlabWriter>,
+}
+
+/// Samples in the tier, to be copied into the slab.
+#[derive(Debug)]
+pub(crate) struct Copy {
+    pub(crate) place: Place,
+    pub(crate) samples: Vec<(Task, Held)>,
+    pub(crate) slab: SlabWriter,
+}
+
+/// What became of a task.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Its bytes are in the slab.
+    Copied,
+    /// Its bytes are in the tier, waiting for the slab or a thread to copy them.
+    Held(Held),
+    /// There was no room; to be fetched again once the slab is open.
+    Postponed,
+    /// It was bad and another sample takes its place.
+    StandIn(StandIn),
+    /// It was bad and the batch fails.
+    Failed(Error),
+}
+
+#[derive(Debug)]
+struct Building {
+    leg: u64,
+    layout: Layout,
+    /// The leg's position of slot 0.
+    position: u64,
+    slab: Option<SlabWriter>,
+    /// Slots before this one were handed to a fetch.
+    fetched: usize,
+    postponed: Vec<Task>,
+    held: Vec<(Task, Held)>,
+    /// Slots that are not in the slab yet.
+    remaining: usize,
+    failed: Option<(usize, Error)>,
+    stand_ins: Vec<StandIn>,
+}
+
+/// A batch with every slot done.
+#[derive(Debug)]
+pub(crate) struct Complete {
+    pub(crate) layout: Layout,
+    pub(crate) slab: SlabWriter,
+    pub(crate) stand_ins: Vec<StandIn>,
+    /// The job's clock once this batch is used.
+    pub(crate) tick: u64,
+}
+
+/// The head of the queue, as the consumer sees it.
+#[derive(Debug)]
+pub(crate) enum Head {
+    Complete(Complete),
+    Failed(Error),
+    Wait,
+    End,
+}
+
+#[derive(Debug)]
+struct Leg {
+    tag: String,
+    sequence: Sequence,
+    batches: u64,
+    position: u64,
+    /// Tick of the leg's position 0 on the job's clock.
+    base: u64,
+    uses: Arc<OnceLock<NextUse>>,
+    ended: bool,
+}
+
+impl Leg {
+    fn next_use(&self, position: u64) -> Option<u64> {
+        self.uses.get()?.after(position).map(|tick| self.base + tick)
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Window {
+    index: Arc<Index>,
+    pool: SlabPool,
+    depth: usize,
+    readahead: u64,
+    /// Samples arrive by themselves (remote): a fetch counts as held from its start.
+    arrives: bool,
+    generation: u64,
+    /// Number of legs.front().
+    current: u64,
+    legs: VecDeque<Leg>,
+    batches: VecDeque<Building>,
+    /// Sequence number of batches.front().
+    head: u64,
+    held_bytes: u64,
+}
+
+impl Window {
+    pub(crate) fn new(index: Arc<Index>, pool: SlabPool, depth: usize, readahead: u64, arrives: bool) -> Self {
+        Self {
+            index,
+            pool,
+            depth: depth.max(1),
+            readahead,
+            arrives,
+            generation: 0,
+            current: 0,
+            legs: VecDeque::new(),
+            batches: VecDeque::new(),
+            head: 0,
+            held_bytes: 0,
+        }
+    }
+
+    /// Drops every leg and batch. What is under way finishes for nobody.
+    pub(crate) fn reset(&mut self) {
+        self.generation += 1;
+        self.head += self.batches.len() as u64;
+        self.batches.clear();
+        self.current += self.legs.len() as u64;
+        self.legs.clear();
+        self.held_bytes = 0;
+    }
+
+    /// Makes `sequence` the one that is delivered. True if it was the one foreseen,
+    /// so that what was fetched ahead is used.
+    pub(crate) fn begin(&mut self, tag: &str, sequence: Sequence) -> bool {
+        let delivered = self.batches.front().is_none_or(|batch| batch.leg > self.current);
+        if delivered && self.legs.front().is_some_and(|leg| leg.ended) && self.legs.get(1).is_some_and(|leg| leg.tag == tag)
+        {
+            self.legs.pop_front();
+            self.current += 1;
+            return true;
+        }
+        let base = self.legs.back().map_or(0, |leg| leg.base + leg.position);
+        self.reset();
+        self.add_leg(tag, sequence, base);
+        false
+    }
+
+    /// Foresees the epoch after the current one.
+    pub(crate) fn foresee(&mut self, tag: &str, sequence: Sequence) {
+        let Some(leg) = self.legs.front() else { return };
+        if self.legs.len() > 1 {
+            return;
+        }
+        if let Some(samples) = leg.sequence.samples() {
+            let base = leg.base + samples;
+            self.add_leg(tag, sequence, base);
+        }
+    }
+
+    fn add_leg(&mut self, tag: &str, sequence: Sequence, base: u64) {
+        let uses = Arc::default();
+        self.legs.push_back(Leg { tag: tag.to_owned(), sequence, batches: 0, position: 0, base, uses, ended: false });
+    }
+
+    /// The sequence being delivered and the one foreseen, to compute next uses from.
+    pub(crate) fn horizon(&self) -> Option<(Sequence, Option<Sequence>, Arc<OnceLock<NextUse>>)> {
+        let leg = self.legs.front()?;
+        Some((leg.sequence.clone(), self.legs.get(1).map(|leg| leg.sequence.clone()), leg.uses.clone()))
+    }
+
+    /// Hands a batch over to a listed sequence.
+    pub(crate) fn push(&mut self, ids: Vec<u32>) {
+        if let Some(Leg { sequence: Sequence::Listed { batches, .. }, .. }) = self.legs.front_mut() {
+            batches.push_back(ids);
+        }
+    }
+
+    /// No more batches are handed over.
+    pub(crate) fn close(&mut self) {
+        if let Some(Leg { sequence: Sequence::Listed { closed, .. }, .. }) = self.legs.front_mut() {
+            *closed = true;
+        }
+    }
+
+    /// Samples in the tier whose slab is open, to be copied by one thread.
+    pub(crate) fn take_copy(&mut self) -> Option<Copy> {
+        let (generation, head) = (self.generation, self.head);
+        let (at, batch) = self
+            .batches
+            .iter_mut()
+            .take(self.depth)
+            .enumerate()
+            .find(|(_, batch)| batch.slab.is_some() && !batch.held.is_empty())?;
+        let mut bytes = 0;
+        let mut keep = batch.held.len();
+        while keep > 0 && batch.held.len() - keep < RUN_SAMPLES && bytes < RUN_BYTES {
+            keep -= 1;
+            bytes += batch.held[keep].0.len;
+        }
+        let samples = batch.held.split_off(keep);
+        self.held_bytes -= bytes;
+        let slab = batch.slab.clone().expect("checked above");
+        Some(Copy { place: Place { generation, seq: head + at as u64 }, samples, slab })
+    }
+
+    /// The next samples to fetch, if the budget allows more.
+    pub(crate) fn take_fetch(&mut self) -> Option<Fetch> {
+        let mut at = 0;
+        loop {
+            while at >= self.batches.len() {
+                if !self.lay_out() {
+                    return None;
+                }
+            }
+            let open = self.batches[at].slab.is_some();
+            if open && !self.batches[at].postponed.is_empty() {
+                return Some(self.fetch_postponed(at));
+            }
+            if self.batches[at].fetched < self.batches[at].layout.ids.len() {
+                return self.fetch_run(at);
+            }
+            at += 1;
+        }
+    }
+
+    fn fetch_postponed(&mut self, at: usize) -> Fetch {
+        let batch = &mut self.batches[at];
+        let keep = batch.postponed.len().saturating_sub(RUN_SAMPLES);
+        let tasks = batch.postponed.split_off(keep);
+        if self.arrives {
+            self.held_bytes += tasks.iter().map(|task| task.len).sum::<u64>();
+        }
+        self.fetch(at, tasks)
+    }
+
+    fn fetch_run(&mut self, at: usize) -> Option<Fetch> {
+        let batch = &self.batches[at];
+        let counts = self.arrives || batch.slab.is_none();
+        let leg = &self.legs[(batch.leg - self.current) as usize];
+        let mut tasks = Vec::with_capacity(RUN_SAMPLES);
+        let mut bytes = 0;
+        for slot in batch.fetched..batch.layout.ids.len() {
+            let len = batch.layout.lengths[slot];
+            let over = counts && self.held_bytes + bytes + len > self.readahead && self.held_bytes + bytes > 0;
+            if over || tasks.len() == RUN_SAMPLES || (bytes + len > RUN_BYTES && !tasks.is_empty()) {
+                break;
+            }
+            bytes += len;
+            let next = leg.next_use(batch.position + slot as u64);
+            tasks.push(Task { slot, id: batch.layout.ids[slot], len, next, offset: batch.layout.offsets[slot] });
+        }
+        if tasks.is_empty() {
+            return None;
+        }
+        if counts {
+            self.held_bytes += bytes;
+        }
+        self.batches[at].fetched += tasks.len();
+        Some(self.fetch(at, tasks))
+    }
+
+    fn fetch(&self, at: usize, tasks: Vec<Task>) -> Fetch {
+        let place = Place { generation: self.generation, seq: self.head + at as u64 };
+        Fetch { place, tasks, slab: self.batches[at].slab.clone() }
+    }
+
+    /// Lays out one more batch; false if there is none or enough are laid out.
+    fn lay_out(&mut self) -> bool {
+        if self.batches.len() >= MOST_BATCHES.max(self.depth) {
+            return false;
+        }
+        let mut ids = Vec::new();
+        for (at, leg) in self.legs.iter_mut().enumerate() {
+            if leg.ended {
+                continue;
+            }
+            match leg.sequence.batch(leg.batches, &mut ids) {
+                Step::End => leg.ended = true,
+                Step::Later => return false,
+                Step::Batch => {
+                    let position = leg.position;
+                    leg.batches += 1;
+                    leg.position += ids.len() as u64;
+                    let number = self.current + at as u64;
+                    self.add_batch(number, position, ids);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn add_batch(&mut self, leg: u64, position: u64, ids: Vec<u32>) {
+        let mut lengths = Vec::with_capacity(ids.len());
+        let mut labels = Vec::with_capacity(ids.len());
+        let mut failed = None;
+        for (slot, &id) in ids.iter().enumerate() {
+            match self.index.length(id).and_then(|length| Ok((length, self.index.label(id)?))) {
+                Ok((length, label)) => {
+                    lengths.push(length);
+                    labels.push(label);
+                }
+                Err(error) => {
+                    lengths.push(0);
+                    labels.push(-1);
+                    failed.get_or_insert((slot, Error::Index(error)));
+                }
+            }
+        }
+        let layout = Layout::new(ids, labels, lengths);
+        // A batch that cannot be laid out is delivered, in its turn, as its error.
+        let remaining = if failed.is_some() { 0 } else { layout.ids.len() };
+        let fetched = layout.ids.len() - remaining;
+        self.batches.push_back(Building {
+            leg,
+            layout,
+            position,
+            slab: None,
+            fetched,
+            postponed: Vec::new(),
+            held: Vec::new(),
+            remaining,
+            failed,
+            stand_ins: Vec::new(),
+        });
+        self.open_slabs();
+    }
+
+    /// Gives the first `depth` batches their slabs.
+    fn open_slabs(&mut self) {
+        for batch in self.batches.iter_mut().take(self.depth) {
+            if batch.slab.is_some() || batch.failed.is_some() {
+                continue;
+            }
+            match self.pool.take(batch.layout.total) {
+                Ok(slab) => {
+                    let slab = SlabWriter::new(slab);
+                    batch.layout.write_columns(&slab);
+                    batch.slab = Some(slab);
+                }
+                Err(error) => batch.failed = Some((0, error)),
+            }
+        }
+    }
+
+    /// Where the batch of some work is, unless it was given up meanwhile.
+    fn find(&self, place: Place) -> Option<usize> {
+        (place.generation == self.generation && place.seq >= self.head).then(|| (place.seq - self.head) as usize)
+    }
+
+    /// Takes note of what became of a task. True if the batch is complete by it.
+    pub(crate) fn finish(&mut self, place: Place, task: Task, fetched_into_slab: bool, outcome: Outcome) -> bool {
+        let Some(at) = self.find(place) else { return false };
+        let batch = &mut self.batches[at];
+        let counted = self.arrives || !fetched_into_slab;
+        match outcome {
+            Outcome::Held(held) => {
+                // Its bytes stay counted (or begin to be) until they are copied.
+                if !counted {
+                    self.held_bytes += task.len;
+                }
+                batch.held.push((task, held));
+                return false;
+            }
+            Outcome::Postponed => {
+                batch.postponed.push(task);
+                if counted {
+                    self.held_bytes -= task.len;
+                }
+                return false;
+            }
+            Outcome::Copied => {}
+            Outcome::StandIn(stand_in) => batch.stand_ins.push(stand_in),
+            Outcome::Failed(error) => {
+                // The first bad slot speaks for the batch, whichever thread was first.
+                if batch.failed.as_ref().is_none_or(|(slot, _)| *slot > task.slot) {
+                    batch.failed = Some((task.slot, error));
+                }
+            }
+        }
+        if counted {
+            self.held_bytes -= task.len;
+        }
+        batch.remaining -= 1;
+        batch.remaining == 0
+    }
+
+    /// Takes note of copied samples; their bytes were released by `take_copy`.
+    pub(crate) fn copied(&mut self, place: Place, count: usize) -> bool {
+        let Some(at) = self.find(place) else { return false };
+        let batch = &mut self.batches[at];
+        batch.remaining -= count;
+        batch.remaining == 0
+    }
+
+    /// The head of the queue; a complete one leaves it.
+    pub(crate) fn deliver(&mut self) -> Head {
+        if self.batches.is_empty() {
+            self.lay_out();
+        }
+        match self.batches.front() {
+            Some(batch) if batch.leg == self.current => {
+                // A batch that cannot get its slab fails though its slots are not done.
+                if batch.remaining > 0 && (batch.slab.is_some() || batch.failed.is_none()) {
+                    return Head::Wait;
+                }
+            }
+            _ if self.legs.front().is_none_or(|leg| leg.ended) => return Head::End,
+            _ => return Head::Wait,
+        }
+        let batch = self.batches.pop_front().expect("matched above");
+        let base = self.legs.front().map_or(0, |leg| leg.base);
+        let tick = base + batch.position + batch.layout.ids.len() as u64;
+        self.head += 1;
+        self.open_slabs();
+        match (batch.failed, batch.slab) {
+            (Some((_, error)), _) => Head::Failed(error),
+            (None, Some(slab)) => {
+                Head::Complete(Complete { layout: batch.layout, slab, stand_ins: batch.stand_ins, tick })
+            }
+            (None, None) => Head::Failed(Error::Closed),
+        }
+    }
+
+    /// True if the next batch can be delivered at once.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.batches.front().is_some_and(|batch| batch.leg == self.current && batch.remaining == 0)
+    }
+}

@@ -1,0 +1,255 @@
+//! A dataset that is open: its index, and the way to its bytes.
+
+use std::io::IoSliceMut;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_format::Index;
+
+use crate::difference::Difference;
+use crate::group::{self, Group, Sink};
+use crate::index_file::IndexFile;
+use crate::listing::{self, Counter, Listing, Source};
+use crate::local::{Local, open_root};
+use crate::place::Place;
+use crate::remote::{Remote, Want};
+use crate::{DatasetSpec, Error, Layout, Progress, Refresh, braces};
+
+/// An open dataset; shared by all who read it.
+#[derive(Debug)]
+pub struct Dataset {
+    index: Arc<Index>,
+    reader: Reader,
+    coalesce_gap: u64,
+    opened: Opened,
+}
+
+#[derive(Debug)]
+enum Reader {
+    Local(Local),
+    Remote(Box<Remote>),
+}
+
+/// What opening a dataset took.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// There was no index: it was built.
+    pub built: bool,
+    /// There was an index and the dataset was listed again: how it differs.
+    pub refreshed: Option<Difference>,
+    /// There was an index of no use, for this reason: it was built anew.
+    pub rebuilt_because_corrupt: Option<String>,
+    /// The index could not be kept, for this reason: it is in memory only.
+    pub warning: Option<String>,
+    /// The index file, if it is kept.
+    pub index_path: Option<PathBuf>,
+}
+
+impl Dataset {
+    /// Opens a dataset; lists it if it has no index or `spec.refresh` says so. Blocks,
+    /// and must not be called from an async task.
+    pub fn open(spec: &DatasetSpec, progress: &dyn Progress) -> Result<Self, Error> {
+        let (root, shards) = match spec.layout {
+            Layout::Tar => braces::split(&spec.url)?,
+            _ => (spec.url.clone(), None),
+        };
+        let place = Place::parse(&root)?;
+        // Listing has a runtime and a client of its own: pooled connections do not
+        // outlive the runtime that made them.
+        let lister = match &place {
+            Place::Local(_) => None,
+            Place::Remote(url) => Some(Remote::new(url, spec)?),
+        };
+        let root_url = place.show();
+        let url = match &shards {
+            Some(_) => crate::redact(&spec.url),
+            None => root_url.clone(),
+        };
+        // A pattern is kept as it was written, so the root joins the key beside the endpoint.
+        let store = format!(
+            "{root_url} {}",
+            lister.as_ref().map_or("", |remote| &remote.identity)
+        );
+        let file = IndexFile::new(spec.index_dir.clone(), &url, &spec.layout.tag(), &store);
+        let source = match (&place, &lister) {
+            (Place::Local(root), _) => Source::Local(root),
+            (Place::Remote(_), Some(remote)) => Source::Remote(remote),
+            (Place::Remote(_), None) => return Err(Error::url(&root, "not an object store")),
+        };
+        let opening = Opening {
+            spec,
+            file: &file,
+            url: &url,
+            shards,
+            source,
+            progress,
+        };
+        let (index, opened) = opening.index()?;
+        let reader = match &place {
+            Place::Local(root) => Reader::Local(Local::open(root)?),
+            Place::Remote(url) => Reader::Remote(Box::new(Remote::new(url, spec)?)),
+        };
+        Ok(Self {
+            index: Arc::new(index),
+            reader,
+            coalesce_gap: spec.read.coalesce_gap,
+            opened,
+        })
+    }
+
+    /// Names, places, sizes and labels of the samples.
+    pub fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    /// What opening took.
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// Whether samples are local files: then [`Dataset::read_local`] reads them, else
+    /// [`Dataset::read_group`] does.
+    pub fn is_local(&self) -> bool {
+        matches!(self.reader, Reader::Local(_))
+    }
+
+    /// A sample's name for people: its object, and where in it if it is a part.
+    pub fn name(&self, sample: u32) -> String {
+        let Ok(name) = self.index.name(sample) else {
+            return format!("sample {sample}");
+        };
+        match self.index.offset(sample) {
+            Ok(offset) if self.index.ranged() => format!("{name} at byte {offset}"),
+            _ => name,
+        }
+    }
+
+    /// Reads a sample of a local dataset into slices that together have its length. Blocks.
+    pub fn read_local(&self, sample: u32, into: &mut [IoSliceMut<'_>]) -> Result<(), Error> {
+        match &self.reader {
+            Reader::Local(local) => local.read(&self.index, sample, into),
+            Reader::Remote(_) => Err(Error::WrongRead {
+                is: "remote",
+                use_instead: "read_group",
+            }),
+        }
+    }
+
+    /// Puts samples that one request can fetch together; each is in exactly one group.
+    pub fn groups(&self, samples: &[u32]) -> Vec<Group> {
+        group::groups(&self.index, samples, self.coalesce_gap)
+    }
+
+    /// Reads the samples of a group of a remote dataset; sink k gets the bytes of member k.
+    /// Within the requests and bytes in flight that all reads of this dataset share.
+    pub async fn read_group<S: Sink>(&self, group: &Group, sinks: &mut [S]) -> Result<(), Error> {
+        let Reader::Remote(remote) = &self.reader else {
+            return Err(Error::WrongRead {
+                is: "local",
+                use_instead: "read_local",
+            });
+        };
+        let Some(first) = group.samples().next() else {
+            return Ok(());
+        };
+        if let Some(missing) = group.samples().nth(sinks.len()) {
+            return Err(Error::Room {
+                sample: missing,
+                length: self.index.length(missing)?,
+                given: 0,
+            });
+        }
+        // What the index could not tell when grouping is an error now.
+        for sample in group.samples() {
+            (self.index.offset(sample)?, self.index.length(sample)?);
+        }
+        let want = Want {
+            name: self.index.name(first)?,
+            range: group.range.clone(),
+            whole: !self.index.ranged(),
+            validator: self.index.validator(first)?,
+        };
+        remote
+            .fetch(&want, |at, bytes| group.scatter(at, bytes, sinks))
+            .await
+    }
+}
+
+/// The steps from a spec to an index.
+struct Opening<'a> {
+    spec: &'a DatasetSpec,
+    file: &'a IndexFile,
+    url: &'a str,
+    shards: Option<Vec<String>>,
+    source: Source<'a>,
+    progress: &'a dyn Progress,
+}
+
+impl Opening<'_> {
+    fn index(self) -> Result<(Index, Opened), Error> {
+        if let Source::Local(root) = self.source {
+            open_root(root)?; // a missing root is said as such, index or not
+        }
+        let path = self.file.path().map(Path::to_owned);
+        let mut opened = Opened {
+            index_path: path,
+            ..Opened::default()
+        };
+        if let Ok(Some(index)) = self.file.load()
+            && self.is_good(&index)
+        {
+            return Ok((index, opened));
+        }
+        let _lock = self.file.lock();
+        // Whoever had the lock may have built what is wanted.
+        let old = match self.file.load() {
+            Ok(Some(index)) if self.is_good(&index) => return Ok((index, opened)),
+            Ok(Some(index)) if index.verify().is_ok() => Some(index),
+            Ok(None) => {
+                opened.built = true;
+                None
+            }
+            Ok(Some(index)) => {
+                opened.rebuilt_because_corrupt =
+                    index.verify().err().map(|error| error.to_string());
+                None
+            }
+            Err(reason) => {
+                opened.rebuilt_because_corrupt = Some(reason);
+                None
+            }
+        };
+        let tag = self.spec.layout.tag();
+        let listing = Listing {
+            source: self.source,
+            layout: &self.spec.layout,
+            url: self.url,
+            tag: &tag,
+            shards: self.shards,
+            old: old.as_ref(),
+            progress: &Counter::new(self.progress),
+        };
+        let builder = listing.run()?;
+        let (index, warning) = self.file.save(builder)?;
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+            opened.index_path = None;
+            opened.warning = Some(warning);
+        }
+        if let Some(old) = &old {
+            opened.refreshed = Some(Difference::between(old, &index)?);
+        }
+        Ok((index, opened))
+    }
+
+    /// Whether an index can be used as it is.
+    fn is_good(&self, index: &Index) -> bool {
+        match (self.spec.refresh, &self.source) {
+            (Refresh::Never, _) | (Refresh::Auto, Source::Remote(_)) => true,
+            (Refresh::Always, _) => false,
+            (Refresh::Auto, Source::Local(root)) => open_root(root)
+                .and_then(|root| listing::is_stale(&root, index))
+                .is_ok_and(|stale| !stale),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The HTTP client, wrapped so that refusals keep what a retry needs to know.
+//!
+//! `object_store` drops the headers of a failed response. Here each response passes
+//! first: a status that is worth another try, or that the store layer has no name for,
+//! becomes an error that carries status and `Retry-After`.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
+};
+use object_store::{ClientOptions, HeaderMap};
+
+/// A response that says no.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) retry_after: Option<Duration>,
+    body: String,
+}
+
+impl Refusal {
+    /// Whether the same request may succeed later.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.status >= 500 && self.status != 501 || matches!(self.status, 408 | 425 | 429)
+    }
+
+    pub(crate) fn body(&self) -> &str {
+        &self.body
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "server answered {}", self.status)?;
+        if self.body.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ": {}", self.body)
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[derive(Debug)]
+pub(crate) struct Connector;
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Watched(
+            ReqwestConnector::default().connect(options)?,
+        )))
+    }
+}
+
+#[derive(Debug)]
+struct Watched(HttpClient);
+
+/// Bytes of a refusal's body that are kept.
+const KEPT: usize = 400;
+
+#[async_trait]
+impl HttpService for Watched {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let response = self.0.execute(request).await?;
+        let status = response.status();
+        // These have a meaning to the store layer and its credential providers.
+        let known = matches!(status.as_u16(), 401 | 403 | 404 | 409 | 412);
+        if known || !(status.is_client_error() || status.is_server_error()) {
+            return Ok(response);
+        }
+        let retry_after = retry_after(response.headers());
+        // A body that does not come is no reason to forget the status.
+        let body = response.into_body().bytes().await.unwrap_or_default();
+        let mut body = String::from_utf8_lossy(&body[..body.len().min(KEPT)]).into_owned();
+        body.retain(|c| !c.is_control());
+        let refusal = Refusal {
+            status: status.as_u16(),
+            retry_after,
+            body,
+        };
+        Err(HttpError::new(HttpErrorKind::Unknown, refusal))
+    }
+}
+
+/// `Retry-After`, in seconds or as a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("retry-after")?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(value: &str) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", value.parse().unwrap());
+        retry_after(&headers)
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        assert_eq!(parse("7"), Some(Duration::from_secs(7)));
+        assert_eq!(parse("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
+        let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(100));
+        assert!(parse(&later).unwrap() > Duration::from_secs(10));
+        assert_eq!(parse("soon"), None);
+    }
+}

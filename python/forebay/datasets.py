@@ -1,0 +1,343 @@
+"""Datasets as they are: class folders, files of a manifest, tar shards; local or in a bucket.
+
+Each is a map-style dataset of torch's: picklable, safe to fork and to spawn, usable in
+a plain ``torch.utils.data.DataLoader`` too, where every process reads through an
+engine of its own. In ``forebay.DataLoader`` the bytes come from the loader's engine and
+only what is written in Python (a transform, say) runs in Python.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils.data
+from PIL import Image
+
+from forebay import _forebay
+from forebay.listing import manifest_of_valid_files
+
+IMAGE_EXTENSIONS = (
+    ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
+)  # fmt: skip
+
+Transform = Callable[[Any], Any]
+
+
+@dataclass
+class RawBatch:
+    """A batch as the engine hands it over: all tensors lie on one slab."""
+
+    samples: Sequence[torch.Tensor]
+    labels: torch.Tensor
+    ids: torch.Tensor
+
+
+class Dataset(torch.utils.data.Dataset[Any]):
+    """What all datasets of forebay share."""
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        layout: str,
+        *,
+        transform: Transform | None,
+        target_transform: Transform | None,
+        storage_options: Mapping[str, str] | None,
+        refresh: str = "auto",
+        index_dir: str | os.PathLike[str] | None = None,
+        **layout_options: Any,
+    ) -> None:
+        self.root = os.fspath(url)
+        self.transform = transform
+        self.target_transform = target_transform
+        self._spec = {
+            "url": self.root,
+            "layout": layout,
+            "storage_options": dict(storage_options or {}),
+            "refresh": refresh,
+            "index_dir": None if index_dir is None else os.fspath(index_dir),
+            **layout_options,
+        }
+        self._opened: _forebay.Dataset | None = None
+        self._forks = -1
+        said = self.native.report
+        for warning in said["warnings"]:
+            _say(warning)
+
+    @property
+    def native(self) -> _forebay.Dataset:
+        """The opened dataset of this process; opened anew after a fork or a pickle."""
+        if self._opened is None or self._forks != _forebay.forks():
+            again = self._forks != -1
+            spec = {**self._spec, "refresh": "never"} if again else self._spec
+            self._opened = _forebay.Dataset(**spec, progress=_Progress(self.root))
+            self._forks = _forebay.forks()
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def __len__(self) -> int:
+        return len(self.native)
+
+    def __getitem__(self, index: int) -> Any:
+        index = range(len(self))[index]
+        raw = torch.frombuffer(bytearray(_forebay.read_sample(self.native, index)) or bytearray(1), dtype=torch.uint8)
+        raw = raw[: self.native.length(index)]
+        return self.item(raw, self.native.label(index), index)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.native.url!r}, samples={len(self)})"
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, in the order of their labels."""
+        return self.native.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The label of each class."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def targets(self) -> list[int]:
+        """The label of every sample."""
+        return self.native.labels().tolist()
+
+    def path(self, index: int) -> str:
+        """Where a sample comes from."""
+        return self.native.path(index)
+
+    # -- what the loader asks of a dataset ------------------------------------------
+
+    def item(self, raw: torch.Tensor, label: int, index: int) -> Any:
+        """One sample as the user sees it, from its bytes."""
+        raise NotImplementedError
+
+    def batch(self, raw: RawBatch) -> Any:
+        """A whole batch at once where no Python is needed per sample; None otherwise."""
+        return None
+
+    def _label(self, label: int) -> Any:
+        return label if self.target_transform is None else self.target_transform(label)
+
+
+class FileFolder(Dataset):
+    """Files in class folders, as raw bytes: a sample is (uint8 tensor, label)."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        extensions: Sequence[str] | None = None,
+        allow_empty: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+        refresh: str = "auto",
+        index_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            root,
+            "folders",
+            transform=transform,
+            target_transform=target_transform,
+            storage_options=storage_options,
+            refresh=refresh,
+            index_dir=index_dir,
+            extensions=None if extensions is None else list(extensions),
+            allow_empty=allow_empty,
+        )
+
+    def item(self, raw: torch.Tensor, label: int, index: int) -> Any:
+        """(bytes as a tensor, label), each through its transform."""
+        return raw if self.transform is None else self.transform(raw), self._label(label)
+
+    def batch(self, raw: RawBatch) -> Any:
+        """(list of tensors, labels): views of the slab, no copy."""
+        if self.transform is None and self.target_transform is None:
+            return list(raw.samples), raw.labels
+        return None
+
+
+class Files(FileFolder):
+    """The files that a manifest names (CSV or JSON lines: path, label, offset, length)."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        manifest: str | os.PathLike[str],
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        refresh: str = "auto",
+        index_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        Dataset.__init__(
+            self,
+            root,
+            "manifest",
+            transform=transform,
+            target_transform=target_transform,
+            storage_options=storage_options,
+            refresh=refresh,
+            index_dir=index_dir,
+            manifest=os.fspath(manifest),
+        )
+
+
+class ImageFolder(Dataset):
+    """Images in class folders, samples as ``torchvision.datasets.ImageFolder`` gives them."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Transform | None = None,
+        target_transform: Transform | None = None,
+        loader: Callable[[str], Any] | None = None,
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        refresh: str = "auto",
+        index_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        # A loader of the user's wants paths: then samples are its own affair.
+        self.loader = loader
+        self._classes: list[str] | None = None
+        options: dict[str, Any] = {
+            "extensions": list(IMAGE_EXTENSIONS),
+            "allow_empty": allow_empty,
+        }
+        layout = "folders"
+        if is_valid_file is not None:
+            layout = "manifest"
+            manifest, self._classes = manifest_of_valid_files(root, is_valid_file, allow_empty)
+            options = {"manifest": manifest}
+        super().__init__(
+            root,
+            layout,
+            transform=transform,
+            target_transform=target_transform,
+            storage_options=storage_options,
+            refresh=refresh,
+            index_dir=index_dir,
+            **options,
+        )
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, in the order of their labels."""
+        return self.native.classes if self._classes is None else self._classes
+
+    @property
+    def samples(self) -> list[tuple[str, int]]:
+        """(path, label) of every sample."""
+        return list(zip(self.native.paths(), self.targets, strict=True))
+
+    @property
+    def imgs(self) -> list[tuple[str, int]]:
+        """The same as ``samples``, as torchvision has it."""
+        return self.samples
+
+    def __getitem__(self, index: int) -> Any:
+        if self.loader is None:
+            return super().__getitem__(index)
+        index = range(len(self))[index]
+        image = self.loader(self.path(index))
+        image = image if self.transform is None else self.transform(image)
+        return image, self._label(self.native.label(index))
+
+    def item(self, raw: torch.Tensor, label: int, index: int) -> Any:
+        """(image, label): a PIL image in RGB, through the transform."""
+        image = self._decode(raw, index)
+        return image if self.transform is None else self.transform(image), self._label(label)
+
+    def _decode(self, raw: torch.Tensor, index: int) -> Image.Image:
+        try:
+            with Image.open(io.BytesIO(raw.numpy())) as image:
+                return image.convert("RGB")
+        except Exception as error:
+            raise _forebay.CorruptError(
+                f"sample {index} ({self.path(index)}) is not an image that can be decoded: {error}"
+            ) from error
+
+
+class TarFolder(Dataset):
+    """WebDataset's tar shards by random access: a sample is a dict by extension.
+
+    ``dataset[i]["jpg"]`` and what a transform gets are bytes; in a batch without a
+    transform each field is a list of uint8 tensors on the slab.
+    """
+
+    def __init__(
+        self,
+        urls: str | os.PathLike[str],
+        transform: Transform | None = None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        refresh: str = "auto",
+        index_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            urls,
+            "tar",
+            transform=transform,
+            target_transform=None,
+            storage_options=storage_options,
+            refresh=refresh,
+            index_dir=index_dir,
+        )
+
+    def item(self, raw: torch.Tensor, label: int, index: int) -> Any:
+        """The members of one sample by extension, and its ``__key__``."""
+        members = _forebay.tar_members(raw.numpy())
+        sample: dict[str, Any] = {"__key__": members[0][0] if members else ""}
+        for _, extension, start, end in members:
+            sample[extension] = raw[start:end].numpy().tobytes()
+        return sample if self.transform is None else self.transform(sample)
+
+    def batch(self, raw: RawBatch) -> Any:
+        """A dict of lists; a field that a sample lacks is None there."""
+        if self.transform is not None:
+            return None
+        fields: dict[str, list[Any]] = {"__key__": []}
+        for at, sample in enumerate(raw.samples):
+            members = _forebay.tar_members(sample.numpy())
+            for field in fields.values():
+                field.append(None)
+            fields["__key__"][at] = members[0][0] if members else ""
+            for _, extension, start, end in members:
+                field = fields.setdefault(extension, [None] * (at + 1))
+                field[at] = sample[start:end]
+        return fields
+
+
+class _Progress:
+    """Says on stderr how far a listing is, if it takes long."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._started = time.monotonic()
+        self._said = self._started
+
+    def __call__(self, listed: int, done: bool) -> None:
+        now = time.monotonic()
+        if done and self._said == self._started:
+            return
+        if done or now - self._said > 2:
+            self._said = now
+            seconds = now - self._started
+            _say(f"{listed:,} files listed in {seconds:.0f} s" + (", done" if done else ""))
+
+
+def _say(text: str) -> None:
+    print(f"forebay: {text}", file=sys.stderr)

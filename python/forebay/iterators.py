@@ -1,0 +1,263 @@
+"""One epoch of a loader: over the engine, or over torch's worker processes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils.data
+
+from forebay import _forebay
+from forebay.datasets import RawBatch
+from forebay.orders import Drawn, HandedOver
+from forebay.state import State
+
+if TYPE_CHECKING:
+    from forebay.loader import DataLoader
+
+_KEPT_BATCHES = 32
+
+
+class _Position:
+    """Where an epoch is: drawn or not, and how many batches were yielded."""
+
+    def __init__(self, loader: DataLoader, epoch: int, resume: State | None) -> None:
+        self.loader = loader
+        self.epoch = epoch
+        self.resume = resume
+        self.drawn: Drawn | None = None
+        self.rest: _forebay.Epoch | None = None
+        self.before = 0 if resume is None else resume.batches
+        self.yielded = 0
+
+    def begin(self) -> str:
+        """Draw the order, now; the tag of what remains of it."""
+        order = self.loader.order_source
+        assert not isinstance(order, HandedOver)
+        resume = self.resume
+        if resume is not None and resume.order is not None:
+            self.drawn = order.restore(resume.order)
+        else:
+            self.drawn = order.begin(self.epoch)
+        consumed = 0 if resume is None else resume.consumed
+        self.rest = self.drawn.epoch.from_position(consumed) if consumed else self.drawn.epoch
+        return f"{self.drawn.tag} from {consumed}"
+
+    def state(self) -> State:
+        """What was yielded so far."""
+        make = self.loader.make_state
+        batches = self.before + self.yielded
+        if isinstance(self.loader.order_source, HandedOver):
+            return make(self.epoch, 0, batches, {"kind": "sampler"})
+        if self.drawn is None or self.rest is None:
+            if self.resume is not None:
+                return self.resume
+            return make(self.epoch, 0, 0, None)
+        return make(self.epoch, self.rest.consumed(self.yielded), batches, self.drawn.saved)
+
+
+class EngineIterator(Iterator[Any]):
+    """Batches of a dataset of ours, from the engine."""
+
+    def __init__(self, loader: DataLoader, epoch: int, resume: State | None) -> None:
+        self.ended = False
+        self._loader = loader
+        self._dataset = loader.dataset
+        self._order = loader.order_source
+        self._position = _Position(loader, epoch, resume)
+        self._begun = False
+        self._closed = False
+        self._asked = 0
+        self._warned = False
+        self._job = loader.borrow_job()
+        if isinstance(self._order, HandedOver):
+            self._order.open()
+            if loader.num_workers and not (loader.persistent_workers and loader._base_seed_drawn):
+                self._order.open()  # torch makes it twice then, which an eager sampler notices
+        if resume is None:
+            loader.draw_base_seed()
+        if loader.lookahead:
+            self._begin()
+            self._ask(loader.lookahead)
+
+    def _begin(self) -> None:
+        self._begun = True
+        if isinstance(self._order, HandedOver):
+            self._job.begin_listed("listed")
+            for _ in range(self._position.before):
+                self._order.take()
+            return
+        tag = self._position.begin()
+        drawn, rest = self._position.drawn, self._position.rest
+        assert drawn is not None
+        assert rest is not None
+        self._job.begin(tag, rest, drawn.rank)
+        self._batches = rest.batches(drawn.rank)
+        self._foresee(late=False)
+
+    def _foresee(self, late: bool) -> None:
+        coming = self._order.coming(self._position.epoch, late)
+        if coming is not None:
+            self._job.foresee(f"{coming.tag} from 0", coming.epoch, coming.rank)
+
+    def _ask(self, batches: int) -> None:
+        """Let the sampler be as far as torch would have brought it."""
+        if not isinstance(self._order, HandedOver):
+            self._order.requested(batches)
+            return
+        while self._asked < batches and not self._closed:
+            ids = self._order.take()
+            if ids is None:
+                self._closed = True
+                self._job.finish()
+            else:
+                self._job.push(ids)
+                self._asked += 1
+
+    def __next__(self) -> Any:
+        if self.ended:
+            raise StopIteration
+        if not self._begun:
+            self._begin()
+        coming = self._position.yielded + 1
+        lookahead = self._loader.lookahead
+        if not lookahead:
+            self._ask(coming)
+        raw = self._job.next(float(self._loader.timeout))
+        if raw is None:
+            self._end()
+            raise StopIteration
+        if lookahead:
+            self._ask(lookahead + coming)
+        batch = self._hand_over(raw)
+        self._position.yielded = coming
+        if self._begun and not isinstance(self._order, HandedOver):
+            if coming == max(1, self._batches - self._loader.depth):
+                self._foresee(late=True)
+        return batch
+
+    def _hand_over(self, raw: tuple[Any, list[int], Any, Any]) -> Any:
+        data, lengths, labels, ids = raw
+        loader, dataset = self._loader, self._dataset
+        samples = torch.from_dlpack(data).split(lengths) if lengths else ()
+        batch = RawBatch(samples, torch.from_dlpack(labels), torch.from_dlpack(ids))
+        done = None
+        if loader.user_collate_fn is None and loader.batched:
+            done = dataset.batch(batch)
+        if done is None:
+            triples = zip(samples, batch.labels.tolist(), batch.ids.tolist(), strict=True)
+            items = [dataset.item(*triple) for triple in triples]
+            done = loader.collate_fn(items if loader.batched else items[0])
+        if loader.return_index:
+            done = _with_ids(done, batch.ids if loader.batched else batch.ids[0])
+        if loader.pin_memory and torch.cuda.is_available():
+            done = torch.utils.data._utils.pin_memory.pin_memory(done)
+        self._watch_slabs()
+        return done
+
+    def _watch_slabs(self) -> None:
+        if not self._warned and self._job.slabs_out > self._loader.depth + _KEPT_BATCHES:
+            self._warned = True
+            warnings.warn(
+                f"{self._job.slabs_out} batches are still referred to; each keeps its memory. "
+                "Copy what you keep (tensor.clone()) if memory runs short.",
+                stacklevel=4,
+            )
+
+    def _end(self) -> None:
+        self.ended = True
+        self._loader.return_job(self._job)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def state(self) -> State:
+        """Where the epoch is."""
+        return self._position.state()
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of the job behind this epoch."""
+        return self._job.stats()
+
+    def __del__(self) -> None:
+        job = self.__dict__.get("_job")
+        if job is not None and not self.ended:
+            job.cancel()
+            self._loader.return_job(job)
+
+
+def _with_ids(batch: Any, ids: torch.Tensor) -> Any:
+    if isinstance(batch, dict):
+        return {**batch, "__index__": ids}
+    return (*batch, ids) if isinstance(batch, tuple | list) else (batch, ids)
+
+
+class _PlannedBatches:
+    """The batch sampler of torch's loader: our order, asked for as torch asks."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+        self.position: _Position | None = None
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        position = self.position
+        order = self._loader.order_source
+        assert position is not None
+        if isinstance(order, HandedOver):
+            order.open()
+            for at, batch in enumerate(order):
+                if at >= position.before:
+                    yield batch
+            return
+        position.begin()
+        drawn, rest = position.drawn, position.rest
+        assert drawn is not None
+        assert rest is not None
+        count = rest.batches(drawn.rank)
+        for index in range(count):
+            order.requested(index + 1)
+            batch = rest.batch(drawn.rank, index)
+            yield batch if self._loader.batched else batch[0]
+        order.requested(count + 1)
+
+
+class TorchIterator(Iterator[Any]):
+    """Batches of any other map-style dataset, from torch's own loader in our order."""
+
+    def __init__(self, loader: DataLoader, epoch: int, resume: State | None) -> None:
+        self.ended = False
+        self._loader = loader
+        self._position = _Position(loader, epoch, resume)
+        self._waited = 0.0
+        planned, inner = loader.planned_torch(_PlannedBatches)
+        planned.position = self._position
+        self._inner = iter(inner)
+
+    def __next__(self) -> Any:
+        started = time.perf_counter()
+        try:
+            batch = next(self._inner)
+        except StopIteration:
+            self.ended = True
+            raise
+        finally:
+            self._waited += time.perf_counter() - started
+        self._position.yielded += 1
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def state(self) -> State:
+        """Where the epoch is."""
+        return self._position.state()
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of this epoch; the samples are torch's own affair."""
+        return {"batches": self._position.yielded, "waited_seconds": self._waited}

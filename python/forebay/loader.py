@@ -1,0 +1,399 @@
+"""``forebay.DataLoader``: torch's arguments, torch's order, the engine underneath."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.data
+
+from forebay import _forebay
+from forebay.datasets import Dataset
+from forebay.iterators import EngineIterator, TorchIterator
+from forebay.orders import Batching, HandedOver, Order, Planned, Share, order_of
+from forebay.ranks import find_rank
+from forebay.sizes import in_bytes
+from forebay.state import State
+
+
+class PlanSampler(torch.utils.data.Sampler[int]):
+    """The sampler of a loader with a seed: this rank's samples of the coming epoch."""
+
+    def __init__(self, order: Planned, length: int, rank: int) -> None:
+        self._order = order
+        self._length = length
+        self._rank = rank
+        self.epoch = 0
+        self.resume: State | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._order.begin(self.epoch).epoch.samples(self._rank).tolist())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` the next one, as frameworks call it before each."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise ValueError(f"epoch={epoch!r} is not an epoch; epochs are numbered from 0")
+        if self.resume is not None and self.resume.epoch != epoch:
+            if self.resume.consumed:
+                warnings.warn(
+                    f"set_epoch({epoch}) gives up the position in epoch {self.resume.epoch} "
+                    "that load_state_dict() set",
+                    stacklevel=2,
+                )
+            self.resume = None
+        self.epoch = epoch
+
+
+class DataLoader:
+    """A drop-in for ``torch.utils.data.DataLoader``; see the README for what it adds.
+
+    All of torch's arguments come first, in torch's order. Then, by keyword:
+
+    - ``seed``: the order of epoch e is ``torch.randperm(n)`` under ``manual_seed(seed + e)``,
+      dealt to ranks as ``DistributedSampler`` does; known for all epochs ahead.
+    - ``rank``, ``world_size``: found from the process group or RANK and WORLD_SIZE.
+    - ``even``: False for evaluation: no sample twice, ranks may differ by one.
+    - ``memory``: budget of the memory tier; ``readahead``: most bytes fetched ahead.
+    - ``policy``: what stays in memory: farthest, reuse, lru, lfu, minio or none.
+    - ``on_error``: ``"raise"``, or ``"replace"`` with at most ``max_bad_samples`` bad ones.
+    - ``return_index``: batches carry the samples' numbers as well.
+    """
+
+    def __init__(
+        self,
+        dataset: torch.utils.data.Dataset[Any],
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        even: bool = True,
+        deal: str = "strided",
+        memory: int | str = "2GiB",
+        readahead: int | str = "256MiB",
+        policy: str = "farthest",
+        on_error: str = "raise",
+        max_bad_samples: int = 1000,
+        return_index: bool = False,
+    ) -> None:
+        if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
+            raise TypeError(
+                "forebay.DataLoader plans the order of a map-style dataset (with __getitem__ and "
+                "__len__); an IterableDataset has an order of its own"
+            )
+        chosen = sampler is not None or batch_sampler is not None
+        self.rank, self.world_size = find_rank(rank, world_size)
+        seed = _choose_seed(seed, chosen, generator, self.world_size, rank, world_size)
+        batching = Batching(batch_size, drop_last)
+        order: Order | HandedOver | None = None
+        if seed is not None:
+            uneven = "keep" if not even else "drop" if drop_last else "pad"
+            share = Share(self.rank, self.world_size, deal, uneven)
+            order = Planned(len(dataset), seed if shuffle else None, batching, share)
+            sequential = Planned(len(dataset), None, batching, share).begin(0).epoch
+            self._batches = sequential.batches(self.rank)
+            sampler = PlanSampler(order, sequential.len(self.rank), self.rank)
+            self._plan_sampler: PlanSampler | None = sampler
+            shuffle = None
+        else:
+            self._plan_sampler = None
+        # torch's own object checks the arguments, in torch's words, and makes its samplers.
+        self._torch = torch.utils.data.DataLoader(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        if order is None:
+            given = self._torch.batch_sampler if self._torch.batch_size is None else None
+            if given is not None:
+                batching = Batching(
+                    getattr(given, "batch_size", 0), getattr(given, "drop_last", False)
+                )
+            order = order_of(
+                self._torch.sampler, self._torch.batch_sampler, batching, self._torch.generator
+            )
+            self._batches = -1
+        self.order_source = order
+        self.return_index = return_index
+        self.user_collate_fn = collate_fn
+        self.on_error = _one_of("on_error", on_error, ("raise", "replace"))
+        self.max_bad_samples = max_bad_samples
+        self._engine_settings = {
+            "memory": in_bytes(memory, "memory"),
+            "readahead": in_bytes(readahead, "readahead"),
+            "policy": _one_of("policy", policy, _forebay.POLICIES),
+            "threads": num_workers,
+            "epoch": len(self._torch.sampler) if hasattr(self._torch.sampler, "__len__") else None,
+        }
+        self.depth = max(2, prefetch_factor or 2) + 1
+        self.native = isinstance(dataset, Dataset) and getattr(dataset, "loader", None) is None
+        if not self.native and return_index:
+            raise ValueError("return_index=True needs a dataset of forebay's")
+        self._engine: _forebay.Engine | None = None
+        self._spare: list[_forebay.Job] = []
+        self._epoch = 0
+        self._resume: State | None = None
+        self._live: weakref.ref[Any] | None = None
+        self._planned_torch: Any = None
+        self._base_seed_drawn = False
+
+    # -- torch's attributes -----------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        # dataset, sampler, batch_sampler, batch_size, num_workers, ... are torch's own.
+        if name.startswith("_") or "_torch" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._torch, name)
+
+    def __len__(self) -> int:
+        return self._batches if self._batches >= 0 else len(self._torch)
+
+    def __repr__(self) -> str:
+        return f"forebay.DataLoader({self.dataset!r}, batch_size={self.batch_size})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        fresh = {"_engine": None, "_spare": [], "_live": None, "_planned_torch": None}
+        return {**self.__dict__, **fresh}
+
+    # -- iteration --------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        resume = self._take_resume()
+        epoch = self._next_epoch()
+        if resume is not None:
+            epoch = resume.epoch
+        self._set_next_epoch(epoch + 1)
+        kind = EngineIterator if self.native else TorchIterator
+        iterator = kind(self, epoch, resume)
+        self._live = weakref.ref(iterator)
+        return iterator
+
+    def _next_epoch(self) -> int:
+        return self._epoch if self._plan_sampler is None else self._plan_sampler.epoch
+
+    def _set_next_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+        if self._plan_sampler is not None:
+            self._plan_sampler.epoch = epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` the next one; passed on to a sampler that knows epochs."""
+        if self._plan_sampler is None and hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+        if self._plan_sampler is not None:
+            self._plan_sampler.set_epoch(epoch)
+        self._epoch = epoch
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The sample numbers of this rank in ``epoch``, ahead of time."""
+        if isinstance(self.order_source, HandedOver) or self.order_source.coming(0, False) is None:
+            raise _forebay.InvalidError(
+                "this loader's order is drawn from a generator when its epoch begins; "
+                "hint: pass seed= for an order that is known ahead"
+            )
+        planned = getattr(self.order_source, "planned", self.order_source)
+        drawn = planned.begin(epoch)
+        return drawn.epoch.samples(drawn.rank)
+
+    # -- state ------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is: what was yielded, not what was fetched ahead."""
+        live = None if self._live is None else self._live()
+        if live is not None and not live.ended:
+            return live.state().to_dict()
+        if self._pending() is not None:
+            return self._pending().to_dict()
+        return self.make_state(self._next_epoch(), 0, 0, None).to_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state`` at the next ``iter``; an empty one changes nothing."""
+        if not state:
+            return
+        read = State.of_dict(state)
+        read.check(len(self.dataset), self._fingerprint())
+        self._set_next_epoch(read.epoch)
+        if self._plan_sampler is not None:
+            self._plan_sampler.resume = read
+        else:
+            self._resume = read
+        # What is being iterated now is no longer where the loader is.
+        self._live = None
+
+    def _pending(self) -> State | None:
+        return self._resume if self._plan_sampler is None else self._plan_sampler.resume
+
+    def _take_resume(self) -> State | None:
+        pending, self._resume = self._pending(), None
+        if self._plan_sampler is not None:
+            self._plan_sampler.resume = None
+        return pending
+
+    def make_state(
+        self, epoch: int, consumed: int, batches: int, order: dict[str, Any] | None
+    ) -> State:
+        """A state of this loader's dataset."""
+        samples = len(self.dataset)
+        return State(samples, self._fingerprint(), epoch, consumed, batches, order)
+
+    def _fingerprint(self) -> str | None:
+        return self.dataset.native.fingerprint if isinstance(self.dataset, Dataset) else None
+
+    # -- figures and the end ----------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Figures so far: batches, samples, bytes, hits, seconds waited, bad samples, ..."""
+        live = None if self._live is None else self._live()
+        figures: dict[str, Any] = {} if live is None else live.stats()
+        if not figures and self._spare:
+            figures = self._spare[-1].stats()
+        if self._engine is not None and self._engine.is_ours:
+            figures = {**figures, **self._engine.stats()}
+        return figures
+
+    def close(self) -> None:
+        """End threads and network now, rather than when the loader is dropped."""
+        self._spare = []
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    # -- what the iterators need ------------------------------------------------------
+
+    def borrow_job(self) -> _forebay.Job:
+        """A job of this process's engine: a spare one, or a new one."""
+        if self._engine is None or not self._engine.is_ours:
+            self._spare = []
+            self._engine = _forebay.Engine(**self._engine_settings)
+        if self._spare:
+            return self._spare.pop()
+        return self._engine.job(
+            self.dataset.native,
+            depth=self.depth,
+            on_error=self.on_error,
+            max_bad_samples=self.max_bad_samples,
+        )
+
+    def return_job(self, job: _forebay.Job) -> None:
+        """Keep a job for the next epoch."""
+        if self._engine is not None and self._engine.is_ours:
+            self._spare.append(job)
+
+    def draw_base_seed(self) -> None:
+        """The draw that torch makes at each ``iter``, so that generators agree after it."""
+        persistent = self.persistent_workers and self.num_workers > 0
+        if not (persistent and self._base_seed_drawn):
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+            self._base_seed_drawn = True
+
+    def planned_torch(self, make_batches: Callable[[DataLoader], Any]) -> tuple[Any, Any]:
+        """torch's loader on our order, and the batch sampler that it asks."""
+        if self._planned_torch is None:
+            planned = make_batches(self)
+            batching: dict[str, Any] = (
+                {"batch_sampler": planned}
+                if self.batched
+                else {"batch_size": None, "sampler": planned}
+            )
+            inner = torch.utils.data.DataLoader(
+                self.dataset,
+                **batching,
+                num_workers=self.num_workers,
+                collate_fn=self.user_collate_fn,
+                pin_memory=self.pin_memory,
+                timeout=self.timeout,
+                worker_init_fn=self.worker_init_fn,
+                multiprocessing_context=self.multiprocessing_context,
+                generator=self.generator,
+                prefetch_factor=self.prefetch_factor,
+                persistent_workers=self.persistent_workers,
+                pin_memory_device=self.pin_memory_device,
+                in_order=self.in_order,
+            )
+            self._planned_torch = planned, inner
+        return self._planned_torch
+
+    @property
+    def batched(self) -> bool:
+        """False if batching is off: the loader yields single samples."""
+        return self._torch.batch_sampler is not None
+
+    @property
+    def lookahead(self) -> int:
+        """Batches that torch would have asked for ahead of what it yielded."""
+        return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
+
+
+def _choose_seed(
+    seed: int | None,
+    chosen: bool,
+    generator: torch.Generator | None,
+    world: int,
+    rank: int | None,
+    world_size: int | None,
+) -> int | None:
+    """The seed of a planned order, None for torch's own order."""
+    if seed is not None:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ValueError(f"seed={seed!r} is not a seed; it is a whole number from 0 to 2**63-1")
+        if chosen:
+            raise ValueError("seed= makes the order; it goes with neither sampler nor batch_sampler")
+        if generator is not None:
+            raise ValueError("seed= and generator= both make the order; pass one of them")
+        return seed
+    if chosen:
+        if rank is not None or world_size is not None:
+            raise ValueError(
+                "rank= and world_size= deal a planned order; with a sampler, the sampler deals"
+            )
+        return None
+    if world > 1:
+        if generator is not None:
+            raise ValueError(
+                "with several ranks the order must be the same on all of them, which a generator "
+                "cannot promise; hint: pass seed= instead of generator="
+            )
+        return 0  # DistributedSampler's own default
+    return None
+
+
+def _one_of(name: str, value: str, allowed: Any) -> str:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
+    return value

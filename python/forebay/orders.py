@@ -1,0 +1,353 @@
+"""Where a loader's order comes from, and torch's draws made in torch's place.
+
+Each order answers the same four questions: what is this epoch's order (``begin``),
+what would torch have drawn by now (``requested``), what will the coming epoch be if
+nobody else draws (``coming``), and how is this epoch found again (``save``).
+
+Known samplers are computed in Rust from the generator's state, and the state is put
+back as torch would have left it. A sampler of any other class runs as it is and hands
+its batches over (``HandedOver``), no further ahead than torch's workers would be.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data.distributed import DistributedSampler
+
+from forebay import _forebay
+
+_INT64_DRAWS = 2
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How samples become batches; a size of None turns batching off."""
+
+    size: int | None
+    drop_last: bool
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of the order is this process's."""
+
+    rank: int = 0
+    world: int = 1
+    deal: str = "strided"
+    uneven: str = "pad"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One epoch's order. Equal tags mean equal orders."""
+
+    tag: str
+    epoch: _forebay.Epoch
+    rank: int
+    saved: dict[str, Any]
+
+
+class Order(Protocol):
+    """See the module's text."""
+
+    def begin(self, epoch: int) -> Drawn:
+        """Draw this epoch's order as torch would, from the user's generators."""
+
+    def requested(self, batches: int) -> None:
+        """Draw what torch draws by the time it has asked for so many batches."""
+
+    def coming(self, epoch: int, late: bool) -> Drawn | None:
+        """The epoch after ``epoch``; orders drawn from a generator answer only when late."""
+
+    def restore(self, saved: dict[str, Any]) -> Drawn:
+        """The order of an epoch that was saved, with the generators put back."""
+
+
+def _plan(samples: int, batching: Batching, share: Share, **order: Any) -> _forebay.Plan:
+    return _forebay.Plan(
+        samples,
+        world=share.world,
+        deal=share.deal,
+        uneven=share.uneven,
+        batch_size=batching.size,
+        drop_last=batching.drop_last,
+        **order,
+    )
+
+
+class Planned:
+    """Known for all epochs: sequential, or a permutation of ``seed + epoch``."""
+
+    def __init__(self, samples: int, seed: int | None, batching: Batching, share: Share) -> None:
+        self._seed = seed
+        self._share = share
+        self._plan = _plan(samples, batching, share, seed=seed)
+
+    def begin(self, epoch: int) -> Drawn:
+        saved = {"kind": "planned", "seed": self._seed, "epoch": epoch}
+        # A sequential order is the same in every epoch, but each is an epoch of its own.
+        tag = f"planned {self._seed} {epoch}"
+        return Drawn(tag, self._plan.epoch(epoch), self._share.rank, saved)
+
+    def requested(self, batches: int) -> None:
+        pass
+
+    def coming(self, epoch: int, late: bool) -> Drawn | None:
+        return None if late else self.begin(epoch + 1)
+
+    def restore(self, saved: dict[str, Any]) -> Drawn:
+        if saved.get("seed") != self._seed:
+            raise _forebay.InvalidError(
+                f"the state is of seed {saved.get('seed')}, this loader has seed {self._seed}; "
+                "hint: make the loader with the same seed="
+            )
+        return self.begin(int(saved["epoch"]))
+
+
+class FromSeedDraw:
+    """``RandomSampler`` without a generator: a fresh engine, its seed from the default one."""
+
+    def __init__(self, sampler: RandomSampler, batching: Batching, draws_before: int) -> None:
+        self._samples = len(sampler.data_source)
+        self._plain = not sampler.replacement and sampler.num_samples == self._samples
+        self._stream = _forebay.Sampler.random(
+            self._samples, sampler.num_samples, sampler.replacement
+        )
+        self._batching = batching
+        self._draws_before = draws_before
+        self._left: np.ndarray | None = None
+
+    def begin(self, epoch: int) -> Drawn:
+        seed = int(torch.empty((), dtype=torch.int64).random_().item())
+        self._left = torch.default_generator.get_state().numpy()
+        return self._of(seed)
+
+    def _of(self, seed: int) -> Drawn:
+        order = {"seed": seed} if self._plain else {"indices": self._stream.indices_of_seed(seed)}
+        plan = _plan(self._samples, self._batching, Share(), **order)
+        return Drawn(f"drawn {seed}", plan.epoch(0), 0, {"kind": "drawn", "seed": seed})
+
+    def requested(self, batches: int) -> None:
+        pass
+
+    def coming(self, epoch: int, late: bool) -> Drawn | None:
+        state = torch.default_generator.get_state().numpy()
+        if not late or self._left is None or not np.array_equal(state, self._left):
+            return None
+        return self._of(_forebay.peek(state, self._draws_before))
+
+    def restore(self, saved: dict[str, Any]) -> Drawn:
+        return self._of(int(saved["seed"]))
+
+
+class FromGenerator:
+    """A sampler that draws its indices from a generator itself."""
+
+    def __init__(
+        self,
+        stream: _forebay.Sampler,
+        samples: int,
+        generator: torch.Generator | None,
+        batching: Batching,
+        draws_before: int,
+    ) -> None:
+        self._stream = stream
+        self._samples = samples
+        self._generator = torch.default_generator if generator is None else generator
+        self._batching = batching
+        self._draws_before = draws_before
+        self._drawn = 0
+        self._left: np.ndarray | None = None
+
+    def begin(self, epoch: int) -> Drawn:
+        state = self._generator.get_state().numpy()
+        self._drawn = 0
+        self.requested(1)
+        return self._of(state)
+
+    def _of(self, state: np.ndarray) -> Drawn:
+        packed = base64.b64encode(bytes(_forebay.pack_generator(state))).decode()
+        plan = _plan(
+            self._samples, self._batching, Share(), indices=self._stream.indices(state)
+        )
+        saved = {"kind": "generator", "state": packed}
+        return Drawn(f"generator {packed}", plan.epoch(0), 0, saved)
+
+    def requested(self, batches: int) -> None:
+        draws = self._stream.draws(batches, self._batching.size)
+        if draws > self._drawn:
+            state = self._generator.get_state().numpy()
+            self._left = _forebay.skip(state, draws - self._drawn)
+            self._generator.set_state(torch.from_numpy(self._left))
+            self._drawn = draws
+
+    def coming(self, epoch: int, late: bool) -> Drawn | None:
+        state = self._generator.get_state().numpy()
+        if not late or self._left is None or not np.array_equal(state, self._left):
+            return None
+        everything = self._stream.draws(2**62, self._batching.size)
+        return self._of(_forebay.skip(state, everything - self._drawn + self._draws_before))
+
+    def restore(self, saved: dict[str, Any]) -> Drawn:
+        live = self._generator.get_state().numpy()
+        state = _forebay.unpack_generator(base64.b64decode(saved["state"]), live)
+        self._generator.set_state(torch.from_numpy(state))
+        return self.begin(0)
+
+
+class HandedOver:
+    """A sampler of an unknown class: it runs as Python, as far ahead as torch would run it."""
+
+    def __init__(self, batches: Iterable[Any], batching: Batching) -> None:
+        self._source = batches
+        self._batching = batching
+        self._iterator: Iterator[Any] = iter(())
+
+    def open(self) -> None:
+        """Make the iterator; torch does so before it draws anything else."""
+        self._iterator = iter(self._source)
+
+    def __iter__(self) -> Iterator[Any]:
+        """What the sampler gives, as it is."""
+        return self._iterator
+
+    def take(self) -> list[int] | None:
+        """The next batch of indices, None at the end."""
+        for batch in self._iterator:
+            ids = [batch] if self._batching.size is None else list(batch)
+            return [_as_index(index) for index in ids]
+        return None
+
+
+def _as_index(index: Any) -> int:
+    try:
+        value = int(index)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"the sampler gave {index!r}; datasets of forebay take sample numbers"
+        ) from None
+    if value < 0:
+        raise IndexError(f"the sampler gave {value}; sample numbers start at 0")
+    return value
+
+
+class Watched:
+    """``DistributedSampler`` and its like: planned, the epoch being the sampler's own."""
+
+    def __init__(self, sampler: Any, planned: Planned, ends_at: int | None = None) -> None:
+        self._sampler = sampler
+        self.planned = planned
+        # The request at which a sampler that counts epochs by itself finds its end.
+        self._ends_at = ends_at
+        self._ended = False
+        self._begun = 0
+
+    def begin(self, epoch: int) -> Drawn:
+        self._ended = False
+        self._begun = self._sampler.epoch
+        return self.planned.begin(self._begun)
+
+    def requested(self, batches: int) -> None:
+        if self._ends_at is not None and batches >= self._ends_at and not self._ended:
+            self._ended = True
+            self._sampler.set_epoch(self._sampler.epoch + 1)
+
+    def coming(self, epoch: int, late: bool) -> Drawn | None:
+        # Meant is the sampler's own epoch, which the user sets before each.
+        return self.planned.coming(self._begun, late)
+
+    def restore(self, saved: dict[str, Any]) -> Drawn:
+        epoch = int(saved["epoch"])
+        if self._sampler.epoch not in (0, epoch):
+            raise _forebay.InvalidError(
+                f"the state is of epoch {epoch}, but the sampler was set to epoch "
+                f"{self._sampler.epoch}; hint: sampler.set_epoch({epoch})"
+            )
+        self._sampler.set_epoch(epoch)
+        self._ended = False
+        self._begun = epoch
+        return self.planned.restore(saved)
+
+
+def order_of(
+    sampler: Any, batch_sampler: Any, batching: Batching, draws_base_seed_from: Any
+) -> Order | HandedOver:
+    """The order behind torch's sampler objects; ``HandedOver`` for what is not known."""
+    if batch_sampler is not None:
+        if type(batch_sampler) is not BatchSampler:
+            return HandedOver(batch_sampler, batching)
+        sampler = batch_sampler.sampler
+    known = _known(sampler, batching, draws_base_seed_from)
+    return known or HandedOver(sampler if batch_sampler is None else batch_sampler, batching)
+
+
+def _known(sampler: Sampler[Any], batching: Batching, base: torch.Generator | None) -> Order | None:
+    kind = type(sampler)
+
+    def before(generator: torch.Generator | None) -> int:
+        # The loader draws its base seed before the sampler draws, from this generator?
+        return _INT64_DRAWS if (generator is base) else 0
+
+    if kind is SequentialSampler:
+        return Planned(len(sampler.data_source), None, batching, Share())
+    if kind is RandomSampler:
+        if sampler.generator is None:
+            return FromSeedDraw(sampler, batching, before(None)) if len(sampler) else None
+        samples = len(sampler.data_source)
+        if sampler.replacement or sampler.num_samples > samples:
+            # Draws chunk by chunk from a generator that others may use in between.
+            return None
+        stream = _forebay.Sampler.random(samples, sampler.num_samples)
+        return FromGenerator(
+            stream, samples, sampler.generator, batching, before(sampler.generator)
+        )
+    if kind is SubsetRandomSampler:
+        indices = np.asarray(sampler.indices)
+        if indices.ndim != 1 or indices.size == 0 or indices.dtype.kind not in "iu":
+            return None
+        if indices.min() < 0 or indices.max() >= 2**32:
+            return None
+        stream = _forebay.Sampler.subset(indices.astype(np.uint32))
+        samples = int(indices.max()) + 1
+        return FromGenerator(
+            stream, samples, sampler.generator, batching, before(sampler.generator)
+        )
+    if kind is WeightedRandomSampler and sampler.replacement and sampler.num_samples > 1:
+        weights = np.ascontiguousarray(sampler.weights.numpy(), dtype=np.float64)
+        stream = _forebay.Sampler.weighted(weights, sampler.num_samples)
+        return FromGenerator(
+            stream, len(weights), sampler.generator, batching, before(sampler.generator)
+        )
+    if kind is DistributedSampler:
+        share = Share(
+            rank=sampler.rank,
+            world=sampler.num_replicas,
+            uneven="drop" if sampler.drop_last else "pad",
+        )
+        seed = sampler.seed if sampler.shuffle else None
+        planned = Planned(len(sampler.dataset), seed, batching, share)
+        return Watched(sampler, planned)
+    if kind.__name__ == "SeedableRandomSampler" and kind.__module__.startswith("accelerate"):
+        # Draws under initial_seed + epoch and raises its epoch by itself at the end.
+        if sampler.replacement or sampler.num_samples != len(sampler.data_source):
+            return None
+        if getattr(sampler, "initial_seed", None) is None:
+            return None
+        samples = len(sampler.data_source)
+        planned = Planned(samples, sampler.initial_seed, batching, Share())
+        return Watched(sampler, planned, ends_at=samples // (batching.size or 1) + 1)
+    return None

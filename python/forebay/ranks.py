@@ -1,0 +1,37 @@
+"""Which rank this process is, of how many."""
+
+import os
+
+import torch.distributed
+
+
+def find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Rank and world size: explicit arguments, else the process group, else the environment."""
+    found_rank, found_world = _surroundings()
+    world = found_world if world_size is None else world_size
+    if rank is None:
+        rank = found_rank if world_size is None or world_size == found_world else None
+    if rank is None:
+        if world != 1:
+            raise ValueError(f"world_size={world} needs rank= as well")
+        rank = 0
+    if world < 1:
+        raise ValueError(f"world_size={world} is not a number of ranks; it is at least 1")
+    if not 0 <= rank < world:
+        raise ValueError(f"rank={rank} is not one of world_size={world} ranks (0 to {world - 1})")
+    return rank, world
+
+
+def _surroundings() -> tuple[int, int]:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is None or world is None:
+        return 0, 1
+    try:
+        return int(rank), int(world)
+    except ValueError:
+        raise ValueError(
+            f"RANK={rank!r} and WORLD_SIZE={world!r} in the environment are not numbers; "
+            "hint: unset them or pass rank= and world_size="
+        ) from None

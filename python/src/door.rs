@@ -1,0 +1,242 @@
+//! The engine and its jobs, for Python.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forebay_engine as core;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::dataset::Dataset;
+use crate::errors;
+use crate::fork::{Native, forks};
+use crate::plan::Epoch;
+use crate::tensor::{Element, capsule};
+
+/// How long a wait goes on before Python may handle Ctrl-C.
+const STEP: Duration = Duration::from_millis(100);
+
+/// Memory tier, threads and network of one loader.
+#[pyclass(module = "forebay._forebay")]
+pub(crate) struct Engine(Native<core::Engine>);
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (*, memory, readahead, policy, threads, epoch=None))]
+    fn new(
+        py: Python<'_>,
+        memory: u64,
+        readahead: u64,
+        policy: &str,
+        threads: usize,
+        epoch: Option<u64>,
+    ) -> PyResult<Self> {
+        let policy = find_policy(policy, epoch)?;
+        let settings = core::EngineSettings { memory, readahead, policy, threads };
+        let engine = py.detach(|| core::Engine::new(settings)).map_err(errors::engine)?;
+        Ok(Self(Native::new(engine)))
+    }
+
+    /// True in the process that made it.
+    #[getter]
+    fn is_ours(&self) -> bool {
+        self.0.is_ours()
+    }
+
+    /// A new job on a dataset.
+    #[pyo3(signature = (dataset, *, depth, on_error, max_bad_samples))]
+    fn job(&self, dataset: &Dataset, depth: usize, on_error: &str, max_bad_samples: usize) -> PyResult<Job> {
+        let on_error = match on_error {
+            "raise" => core::OnError::Raise,
+            "replace" => core::OnError::Replace,
+            other => {
+                return Err(PyValueError::new_err(format!("on_error is 'raise' or 'replace', not {other:?}")));
+            }
+        };
+        let settings = core::JobSettings { depth, on_error, max_bad_samples };
+        let job = self.0.get()?.job(dataset.core()?.clone(), settings).map_err(errors::engine)?;
+        Ok(Job(Native::new(job)))
+    }
+
+    /// Figures of tier and crew.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.0.get()?.stats();
+        let dict = PyDict::new(py);
+        dict.set_item("threads", stats.threads)?;
+        let memory = PyDict::new(py);
+        memory.set_item("capacity_bytes", stats.memory.capacity)?;
+        memory.set_item("used_bytes", stats.memory.used)?;
+        memory.set_item("peak_bytes", stats.memory.peak_used)?;
+        memory.set_item("kept_bytes", stats.memory.kept_bytes)?;
+        memory.set_item("kept_samples", stats.memory.entries)?;
+        memory.set_item("evictions", stats.memory.evictions)?;
+        memory.set_item("refused", stats.memory.refused)?;
+        dict.set_item("memory", memory)?;
+        Ok(dict)
+    }
+
+    /// Ends threads and network; waits at most half a second for each.
+    fn close(&mut self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
+/// `epoch`: samples in an epoch, where known.
+fn find_policy(name: &str, epoch: Option<u64>) -> PyResult<Box<dyn core::cache::Policy>> {
+    // One process is all there is: nobody else holds what it keeps.
+    let settings = core::cache::PolicySettings { epoch, sole_copy: true };
+    core::cache::policy_by_name(name, settings).ok_or_else(|| {
+        let names = core::cache::POLICIES.join(", ");
+        PyValueError::new_err(format!("policy is one of {names}, not {name:?}"))
+    })
+}
+
+/// One user's sequence of batches.
+#[pyclass(module = "forebay._forebay")]
+pub(crate) struct Job(Native<core::Job>);
+
+#[pymethods]
+impl Job {
+    /// Begins a planned epoch.
+    fn begin(&self, py: Python<'_>, tag: &str, epoch: &Epoch, rank: u32) -> PyResult<()> {
+        let job = self.0.get()?;
+        let sequence = core::Sequence::Planned { epoch: epoch.0.clone(), rank };
+        py.detach(|| job.begin(tag, sequence)).map_err(errors::engine)
+    }
+
+    /// Begins an epoch whose batches are handed over by `push`.
+    fn begin_listed(&self, py: Python<'_>, tag: &str) -> PyResult<()> {
+        let job = self.0.get()?;
+        py.detach(|| job.begin(tag, core::Sequence::listed())).map_err(errors::engine)
+    }
+
+    /// Tells which epoch comes after this one.
+    fn foresee(&self, py: Python<'_>, tag: &str, epoch: &Epoch, rank: u32) -> PyResult<()> {
+        let job = self.0.get()?;
+        let sequence = core::Sequence::Planned { epoch: epoch.0.clone(), rank };
+        py.detach(|| job.foresee(tag, sequence)).map_err(errors::engine)
+    }
+
+    /// Hands a batch over.
+    fn push(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<()> {
+        let job = self.0.get()?;
+        py.detach(|| job.push(ids)).map_err(errors::engine)
+    }
+
+    /// No more batches are handed over.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let job = self.0.get()?;
+        py.detach(|| job.close());
+        Ok(())
+    }
+
+    /// The next batch as (data, lengths, labels, ids), the tensors as DLPack capsules;
+    /// None at the end of the epoch. Waits at most `timeout` seconds (0: for ever).
+    fn next<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let job = self.0.get()?;
+        let mut steps = if timeout > 0.0 { (timeout / STEP.as_secs_f64()).ceil() as u64 } else { u64::MAX };
+        loop {
+            match py.detach(|| job.next(STEP)).map_err(errors::engine)? {
+                core::Next::Batch(batch) => return hand_over(py, &batch).map(Some),
+                core::Next::End => return Ok(None),
+                core::Next::Wait => {}
+            }
+            py.check_signals()?;
+            steps -= 1;
+            if steps == 0 {
+                let text = format!("no batch within {timeout} seconds; hint: raise timeout=");
+                return Err(errors::UnavailableError::new_err(text));
+            }
+        }
+    }
+
+    /// Batch buffers that are filling, ready or with the user.
+    #[getter]
+    fn slabs_out(&self) -> PyResult<usize> {
+        Ok(self.0.get()?.slabs_out())
+    }
+
+    /// Gives up the epoch.
+    fn cancel(&self, py: Python<'_>) {
+        if let Ok(job) = self.0.get() {
+            py.detach(|| job.cancel());
+        }
+    }
+
+    /// Figures of the job.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.0.get()?.stats();
+        let dict = PyDict::new(py);
+        dict.set_item("batches", stats.batches)?;
+        dict.set_item("samples", stats.samples)?;
+        dict.set_item("bytes", stats.bytes)?;
+        dict.set_item("memory_hits", stats.hits)?;
+        dict.set_item("memory_hit_bytes", stats.hit_bytes)?;
+        dict.set_item("origin_reads", stats.reads)?;
+        dict.set_item("origin_bytes", stats.read_bytes)?;
+        dict.set_item("ready_samples", stats.ready)?;
+        dict.set_item("waited_seconds", stats.waited_seconds)?;
+        dict.set_item("replaced_samples", stats.replaced)?;
+        dict.set_item("epochs_foreseen", stats.epochs_foreseen)?;
+        dict.set_item("slabs_out", stats.slabs_out)?;
+        dict.set_item("slabs_made", stats.slabs_made)?;
+        dict.set_item("slab_peak_bytes", stats.slab_peak_bytes)?;
+        let bad = stats
+            .bad_samples
+            .into_iter()
+            .map(|bad| {
+                let entry = PyDict::new(py);
+                entry.set_item("sample", bad.sample)?;
+                entry.set_item("name", bad.name)?;
+                entry.set_item("reason", bad.reason)?;
+                Ok(entry)
+            })
+            .collect::<PyResult<Vec<_>>>()?;
+        dict.set_item("bad_samples", bad)?;
+        Ok(dict)
+    }
+}
+
+fn hand_over<'py>(py: Python<'py>, batch: &core::Batch) -> PyResult<Bound<'py, PyTuple>> {
+    let [ids, labels, data] = batch.columns();
+    let slab = batch.slab();
+    PyTuple::new(
+        py,
+        [
+            capsule(py, slab, data, batch.data_len(), Element::U8)?.into_bound(py),
+            PyList::new(py, batch.lengths())?.into_any(),
+            capsule(py, slab, labels, batch.len(), Element::I64)?.into_bound(py),
+            capsule(py, slab, ids, batch.len(), Element::I64)?.into_bound(py),
+        ],
+    )
+}
+
+/// The engine that `dataset[i]` reads through, one per process.
+static PROCESS: Mutex<Option<(u64, Arc<core::Engine>)>> = Mutex::new(None);
+
+fn process_engine() -> PyResult<Arc<core::Engine>> {
+    // Taken with the GIL held and never across a fork of this thread, so the child of
+    // a fork finds it free.
+    let mut engine = PROCESS.lock().expect("the process engine's lock");
+    match &*engine {
+        Some((made, engine)) if *made == forks() => return Ok(engine.clone()),
+        // The parent's: its threads are not in this process, so it is left alone.
+        Some(_) => std::mem::forget(engine.take()),
+        None => {}
+    }
+    let memory = std::env::var("FOREBAY_PROCESS_MEMORY").ok().and_then(|text| text.parse().ok()).unwrap_or(64 << 20);
+    let settings = core::EngineSettings { memory, readahead: 0, policy: find_policy("minio", None)?, threads: 1 };
+    let made = Arc::new(core::Engine::new(settings).map_err(errors::engine)?);
+    *engine = Some((forks(), made.clone()));
+    Ok(made)
+}
+
+/// One sample's bytes, read through the engine of this process.
+#[pyfunction]
+pub(crate) fn read_sample<'py>(py: Python<'py>, dataset: &Dataset, sample: u32) -> PyResult<Vec<u8>> {
+    let engine = process_engine()?;
+    let dataset = dataset.core()?.clone();
+    py.detach(|| engine.read(&dataset, sample)).map_err(errors::engine)
+}

@@ -1,0 +1,124 @@
+//! Batches as DLPack capsules: torch takes the memory over without a copy.
+//!
+//! Each capsule holds a lease of the slab. torch calls the deleter when the last
+//! tensor on it dies, in whatever thread; the deleter gives the lease back and never
+//! touches Python. In a forked child it does nothing: the slab is the parent's.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use forebay_engine::SlabLease;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::fork::forks;
+
+const NAME: &std::ffi::CStr = c"dltensor";
+
+/// Element types of the columns we hand over.
+#[derive(Clone, Copy)]
+pub(crate) enum Element {
+    U8,
+    I64,
+}
+
+#[repr(C)]
+struct DlDevice {
+    kind: i32,
+    id: i32,
+}
+
+#[repr(C)]
+struct DlDataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+struct DlTensor {
+    data: *mut c_void,
+    device: DlDevice,
+    ndim: i32,
+    dtype: DlDataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// DLPack's `DLManagedTensor`, with what it manages behind it.
+#[repr(C)]
+struct Managed {
+    tensor: DlTensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+    shape: [i64; 1],
+    lease: Option<SlabLease>,
+    forks: u64,
+}
+
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    if managed.is_null() {
+        return;
+    }
+    // SAFETY: made by `Box::into_raw` in `capsule`; DLPack calls the deleter once.
+    let mut managed = unsafe { Box::from_raw(managed) };
+    if managed.forks != forks() {
+        std::mem::forget(managed.lease.take());
+    }
+}
+
+unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
+    // SAFETY: called by Python with the capsule that `capsule` made. A consumer
+    // renames it, so under this name the tensor is still ours to delete.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
+            delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
+        }
+    }
+}
+
+/// `count` elements of the slab from byte `offset`, as a one-dimensional tensor.
+pub(crate) fn capsule(
+    py: Python<'_>,
+    lease: &SlabLease,
+    offset: usize,
+    count: usize,
+    element: Element,
+) -> PyResult<Py<PyAny>> {
+    let (code, bits) = match element {
+        Element::U8 => (1, 8),
+        Element::I64 => (0, 64),
+    };
+    assert!(offset + count * usize::from(bits / 8) <= lease.len(), "a tensor inside its slab");
+    let mut managed = Box::new(Managed {
+        tensor: DlTensor {
+            data: lease.as_ptr().wrapping_add(offset).cast(),
+            device: DlDevice { kind: 1, id: 0 },
+            ndim: 1,
+            dtype: DlDataType { code, bits, lanes: 1 },
+            shape: ptr::null_mut(),
+            strides: ptr::null_mut(),
+            byte_offset: 0,
+        },
+        context: ptr::null_mut(),
+        deleter: Some(delete),
+        shape: [count as i64],
+        lease: Some(lease.clone()),
+        forks: forks(),
+    });
+    managed.tensor.shape = managed.shape.as_mut_ptr();
+    let raw = Box::into_raw(managed);
+    // SAFETY: a capsule that owns `raw` until a consumer renames it; on failure the
+    // box is taken back.
+    unsafe {
+        let capsule = ffi::PyCapsule_New(raw.cast(), NAME.as_ptr(), Some(destroy));
+        if capsule.is_null() {
+            drop(Box::from_raw(raw));
+            return Err(PyErr::fetch(py));
+        }
+        Ok(Bound::from_owned_ptr(py, capsule).unbind())
+    }
+}

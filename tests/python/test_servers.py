@@ -1,0 +1,53 @@
+"""The servers that the other tests lean on do what those tests assume."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError, HTTPClientError, ResponseStreamingError
+from servers import s3_client
+
+
+def status(caught: pytest.ExceptionInfo[ClientError]) -> int:
+    return caught.value.response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def a_signed_request_stays_valid_through_the_proxy(bucket, faulty_proxy):
+    name = bucket({"a/x": b"0123456789"})
+    proxy = faulty_proxy()
+    client = s3_client(proxy.endpoint)
+    client.put_object(Bucket=name, Key="a/y z", Body=b"put" * 100_000)
+    assert client.get_object(Bucket=name, Key="a/y z")["Body"].read() == b"put" * 100_000
+    part = client.get_object(Bucket=name, Key="a/x", Range="bytes=2-4")
+    assert part["Body"].read() == b"234"
+    keys = [found["Key"] for found in client.list_objects_v2(Bucket=name)["Contents"]]
+    assert keys == ["a/x", "a/y z"]
+    counts = proxy.counts()
+    assert counts["requests"] == {"GET": 3, "PUT": 1}
+    assert counts["connections"] == 1
+
+
+def the_wrong_credentials_are_refused(s3, bucket):
+    name = bucket({"x": b"1"})
+    with pytest.raises(ClientError) as caught:
+        s3.client(secret_key="wrong").get_object(Bucket=name, Key="x")
+    assert status(caught) == 403
+
+
+def a_rule_breaks_requests_until_it_is_lifted(bucket, faulty_proxy):
+    name = bucket({"x": b"1" * 10_000})
+    proxy = faulty_proxy("status=503,retry-after=1")
+    client = s3_client(proxy.endpoint)
+    with pytest.raises(ClientError) as caught:
+        client.get_object(Bucket=name, Key="x")
+    assert status(caught) == 503
+
+    proxy.set("truncate=100")
+    with pytest.raises((ResponseStreamingError, HTTPClientError)):
+        client.get_object(Bucket=name, Key="x")["Body"].read()
+
+    proxy.set('etag="other"')
+    assert client.get_object(Bucket=name, Key="x")["ETag"] == '"other"'
+
+    proxy.set()
+    assert client.get_object(Bucket=name, Key="x")["Body"].read() == b"1" * 10_000
+    assert proxy.counts()["faults"] == 3
