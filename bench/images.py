@@ -90,8 +90,8 @@ def pattern(label: int, rng: np.random.Generator, width: int, height: int) -> Pi
     across = np.sin((x * math.cos(angle) + y * math.sin(angle)) * (2 * math.pi / period))
     if label % 2:
         along = np.sin((y * math.cos(angle) - x * math.sin(angle)) * (2 * math.pi / period))
-        return (across * along).astype(np.float32)
-    return across.astype(np.float32)
+        across = across * along
+    return np.asarray(across, np.float32)
 
 
 def shapes(image: Image.Image, label: int, hue: float, rng: np.random.Generator) -> None:

@@ -204,12 +204,9 @@ def webdataset_loader(root: Path, contender: Contender) -> Any:
                     tar.add(path, f"{index:08d}.{label}.jpg")
         (shards / ".whole").touch()
 
-    def collate(batch: list[dict[str, Any]]) -> tuple[Any, Any]:
+    def collate(batch: list[dict[str, Any]]) -> tuple[list[bytes], Any]:
         names = [next(key for key in sample if not key.startswith("__")) for sample in batch]
-        pairs = zip(batch, names, strict=True)
-        data = [
-            torch.frombuffer(bytearray(sample[name]), dtype=torch.uint8) for sample, name in pairs
-        ]
+        data = [sample[name] for sample, name in zip(batch, names, strict=True)]
         return data, torch.tensor([int(name.split(".")[0]) for name in names])
 
     urls = [str(path) for path in sorted(shards.glob("*.tar"))]
@@ -217,8 +214,11 @@ def webdataset_loader(root: Path, contender: Contender) -> Any:
     def make() -> Any:
         dataset = webdataset.WebDataset(urls, shardshuffle=100).shuffle(1000)
         dataset = dataset.batched(BATCH, collation_fn=collate)
-        return webdataset.WebLoader(
-            dataset, batch_size=None, num_workers=contender.workers, persistent_workers=True
+        workers = contender.workers
+        return Tensors(
+            webdataset.WebLoader(
+                dataset, batch_size=None, num_workers=workers, persistent_workers=True
+            )
         )
 
     return make

@@ -31,7 +31,7 @@ def touch(batch: Any) -> int:
     """Reads one byte of each page, as cheaply as Python can; gives the bytes of the batch."""
     samples = batch[0]
     size = 0
-    for sample in samples if isinstance(samples, list) else [samples]:
+    for sample in [samples] if hasattr(samples, "numpy") else samples:
         array = sample.numpy()
         array[::PAGE].tobytes()
         size += array.size
@@ -149,7 +149,7 @@ def check(lives: list[dict[str, Any]], samples: int, size: int, touching: bool) 
             assert found["bytes"] == size or not touching, (found, size)
 
 
-def report(results: dict[str, dict[str, float]]) -> dict[str, float]:
+def report(results: dict[str, dict[str, float]]) -> dict[str, list[float]]:
     """Prints rates and ratios; gives the ratios."""
     header = ["loader", "first, samples/s", "later, samples/s"]
     header += ["CPU s/1000 first", "later", "next() us", "beyond tensors"]
@@ -168,7 +168,7 @@ def report(results: dict[str, dict[str, float]]) -> dict[str, float]:
         "torch, num_workers=0 (best of both)": [c.name for c in loaders.TORCH if not c.workers],
     }
     groups |= {c.name: [c.name] for c in loaders.OTHERS.values() if c.name in results}
-    ratios = {}
+    ratios: dict[str, list[float]] = {}
     rows = []
     for group, names in groups.items():
         against = [results[name] for name in names if name in results]
@@ -222,7 +222,8 @@ def main() -> None:
     progress.close()
     results = {name: best(found) for name, found in lives.items() if found}
     ratios = report(results)
-    save("raw", {"samples": samples, "bytes": size, "results": results, "ratios": ratios})
+    if not options.only:
+        save("raw", {"samples": samples, "bytes": size, "results": results, "ratios": ratios})
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -42,19 +42,18 @@ def read_object(reader: Any) -> bytes:
     return found
 
 
-def forebay_loader(endpoint: str, epoch_seed: int) -> Iterable[Any]:
+def forebay_loader(endpoint: str, epoch_seed: int) -> Callable[[], Iterable[Any]]:
     """Ours, with the memory that it has by default."""
     import forebay
 
     options = servers.storage_options(endpoint)
     dataset = forebay.FileFolder(f"s3://{BUCKET}/{PREFIX}", storage_options=options)
-    loader: Iterable[Any] = forebay.DataLoader(
+    return lambda: forebay.DataLoader(
         dataset, batch_size=BATCH, shuffle=True, num_workers=2, seed=epoch_seed
     )
-    return loader
 
 
-def s3torchconnector_loader(endpoint: str, epoch_seed: int) -> Iterable[Any]:
+def s3torchconnector_loader(endpoint: str, epoch_seed: int) -> Callable[[], Iterable[Any]]:
     """Amazon's own map-style dataset in torch's workers; the listing is made beforehand."""
     import torch
     from s3torchconnector import S3ClientConfig, S3MapDataset
@@ -70,7 +69,7 @@ def s3torchconnector_loader(endpoint: str, epoch_seed: int) -> Iterable[Any]:
         s3client_config=S3ClientConfig(force_path_style=True),
     )
     len(dataset)
-    return DataLoader(
+    return lambda: DataLoader(
         dataset,
         batch_size=BATCH,
         shuffle=True,
@@ -110,10 +109,16 @@ class Boto3Loader:
                 yield [future.result() for future in batch]
 
 
+def boto3_loader(endpoint: str, epoch_seed: int) -> Callable[[], Iterable[Any]]:
+    """See `Boto3Loader`; it lists when it is made."""
+    loader = Boto3Loader(endpoint, epoch_seed)
+    return lambda: loader
+
+
 LOADERS = {
     "forebay": forebay_loader,
     "s3torchconnector": s3torchconnector_loader,
-    "boto3": Boto3Loader,
+    "boto3": boto3_loader,
 }
 
 
@@ -124,11 +129,14 @@ def sizes(batch: Any) -> list[int]:
 
 
 def life(name: str, endpoint: str, epochs: int) -> list[dict[str, float]]:
-    """One loader, epoch by epoch; the listing is not timed."""
-    loader = LOADERS[name](endpoint, 1)
+    """One loader, epoch by epoch. The listing is not timed; the making of the loader is, since
+    one that starts to read there would have a head start."""
+    make = LOADERS[name](endpoint, 1)
+    loader = None
     found = []
     for _ in range(epochs):
         start, cpu = time.perf_counter(), tree_cpu()
+        loader = make() if loader is None else loader
         taken = [size for batch in loader for size in sizes(batch)]
         seconds, cpu = time.perf_counter() - start, tree_cpu() - cpu
         found.append({"samples": len(taken), "bytes": sum(taken), "seconds": seconds, "cpu": cpu})

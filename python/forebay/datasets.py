@@ -40,7 +40,13 @@ class RawBatch:
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
-    """What all datasets of forebay share."""
+    """What all datasets of forebay share.
+
+    ``storage_options`` are the object store's settings (keys, endpoint, ...) and win over
+    the environment. ``read_options`` say how objects are read: ``deadline`` (seconds for
+    one read with all its retries), ``requests_in_flight``, ``bytes_in_flight``,
+    ``hedge_after`` (seconds; 0 for never) and ``coalesce_gap`` (bytes).
+    """
 
     def __init__(
         self,
@@ -52,6 +58,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         storage_options: Mapping[str, str] | None,
         refresh: str = "auto",
         index_dir: str | os.PathLike[str] | None = None,
+        read_options: Mapping[str, float] | None = None,
         **layout_options: Any,
     ) -> None:
         self.root = os.fspath(url)
@@ -63,6 +70,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
             "storage_options": dict(storage_options or {}),
             "refresh": refresh,
             "index_dir": None if index_dir is None else os.fspath(index_dir),
+            "read": dict(read_options or {}),
             **layout_options,
         }
         self._opened: _forebay.Dataset | None = None
@@ -143,6 +151,7 @@ class FileFolder(Dataset):
         storage_options: Mapping[str, str] | None = None,
         refresh: str = "auto",
         index_dir: str | os.PathLike[str] | None = None,
+        read_options: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__(
             root,
@@ -152,6 +161,7 @@ class FileFolder(Dataset):
             storage_options=storage_options,
             refresh=refresh,
             index_dir=index_dir,
+            read_options=read_options,
             extensions=None if extensions is None else list(extensions),
             allow_empty=allow_empty,
         )
@@ -180,6 +190,7 @@ class Files(FileFolder):
         storage_options: Mapping[str, str] | None = None,
         refresh: str = "auto",
         index_dir: str | os.PathLike[str] | None = None,
+        read_options: Mapping[str, float] | None = None,
     ) -> None:
         Dataset.__init__(
             self,
@@ -190,6 +201,7 @@ class Files(FileFolder):
             storage_options=storage_options,
             refresh=refresh,
             index_dir=index_dir,
+            read_options=read_options,
             manifest=os.fspath(manifest),
         )
 
@@ -209,6 +221,7 @@ class ImageFolder(Dataset):
         storage_options: Mapping[str, str] | None = None,
         refresh: str = "auto",
         index_dir: str | os.PathLike[str] | None = None,
+        read_options: Mapping[str, float] | None = None,
     ) -> None:
         # A loader of the user's wants paths: then samples are its own affair.
         self.loader = loader
@@ -230,6 +243,7 @@ class ImageFolder(Dataset):
             storage_options=storage_options,
             refresh=refresh,
             index_dir=index_dir,
+            read_options=read_options,
             **options,
         )
 
@@ -286,6 +300,7 @@ class TarFolder(Dataset):
         storage_options: Mapping[str, str] | None = None,
         refresh: str = "auto",
         index_dir: str | os.PathLike[str] | None = None,
+        read_options: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__(
             urls,
@@ -295,6 +310,7 @@ class TarFolder(Dataset):
             storage_options=storage_options,
             refresh=refresh,
             index_dir=index_dir,
+            read_options=read_options,
         )
 
     def item(self, raw: torch.Tensor, label: int, index: int) -> Any:

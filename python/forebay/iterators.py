@@ -106,7 +106,7 @@ class EngineIterator(Iterator[Any]):
     def _ask(self, batches: int) -> None:
         """Let the sampler be as far as torch would have brought it."""
         if not isinstance(self._order, HandedOver):
-            self._order.requested(batches)
+            self._order.requested(self._position.before + batches)
             return
         while self._asked < batches and not self._closed:
             ids = self._order.take()
@@ -221,10 +221,10 @@ class _PlannedBatches:
         assert rest is not None
         count = rest.batches(drawn.rank)
         for index in range(count):
-            order.requested(index + 1)
+            order.requested(position.before + index + 1)
             batch = rest.batch(drawn.rank, index)
             yield batch if self._loader.batched else batch[0]
-        order.requested(count + 1)
+        order.requested(position.before + count + 1)
 
 
 class TorchIterator(Iterator[Any]):

@@ -98,6 +98,7 @@ class DataLoader:
         max_bad_samples: int = 1000,
         return_index: bool = False,
     ) -> None:
+        self._arguments = {name: value for name, value in locals().items() if name != "self"}
         if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
             raise TypeError(
                 "forebay.DataLoader plans the order of a map-style dataset (with __getitem__ and "
@@ -120,25 +121,28 @@ class DataLoader:
         else:
             self._plan_sampler = None
         # torch's own object checks the arguments, in torch's words, and makes its samplers.
-        self._torch = torch.utils.data.DataLoader(
-            dataset,
-            batch_size,
-            shuffle,
-            sampler,
-            batch_sampler,
-            num_workers,
-            collate_fn,
-            pin_memory,
-            drop_last,
-            timeout,
-            worker_init_fn,
-            multiprocessing_context,
-            generator,
-            prefetch_factor=prefetch_factor,
-            persistent_workers=persistent_workers,
-            pin_memory_device=pin_memory_device,
-            in_order=in_order,
-        )
+        with warnings.catch_warnings():
+            # Ours are threads, which torch's advice on processes does not fit.
+            warnings.filterwarnings("ignore", message="This DataLoader will create")
+            self._torch = torch.utils.data.DataLoader(
+                dataset,
+                batch_size,
+                shuffle,
+                sampler,
+                batch_sampler,
+                num_workers,
+                collate_fn,
+                pin_memory,
+                drop_last,
+                timeout,
+                worker_init_fn,
+                multiprocessing_context,
+                generator,
+                prefetch_factor=prefetch_factor,
+                persistent_workers=persistent_workers,
+                pin_memory_device=pin_memory_device,
+                in_order=in_order,
+            )
         if order is None:
             given = self._torch.batch_sampler if self._torch.batch_size is None else None
             if given is not None:
@@ -187,14 +191,14 @@ class DataLoader:
     def __repr__(self) -> str:
         return f"forebay.DataLoader({self.dataset!r}, batch_size={self.batch_size})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        fresh = {"_engine": None, "_spare": [], "_live": None, "_planned_torch": None}
-        return {**self.__dict__, **fresh}
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made anew on the other side: an engine belongs to its process.
+        return _rebuild, (self._arguments, self._next_epoch(), self._pending())
 
     # -- iteration --------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        resume = self._take_resume()
+        resume = self._take_pending()
         epoch = self._next_epoch()
         if resume is not None:
             epoch = resume.epoch
@@ -238,8 +242,9 @@ class DataLoader:
         live = None if self._live is None else self._live()
         if live is not None and not live.ended:
             return live.state().to_dict()
-        if self._pending() is not None:
-            return self._pending().to_dict()
+        pending = self._pending()
+        if pending is not None:
+            return pending.to_dict()
         return self.make_state(self._next_epoch(), 0, 0, None).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -249,20 +254,22 @@ class DataLoader:
         read = State.of_dict(state)
         read.check(len(self.dataset), self._fingerprint())
         self._set_next_epoch(read.epoch)
-        if self._plan_sampler is not None:
-            self._plan_sampler.resume = read
-        else:
-            self._resume = read
+        self._set_pending(read)
         # What is being iterated now is no longer where the loader is.
         self._live = None
 
     def _pending(self) -> State | None:
         return self._resume if self._plan_sampler is None else self._plan_sampler.resume
 
-    def _take_resume(self) -> State | None:
-        pending, self._resume = self._pending(), None
-        if self._plan_sampler is not None:
-            self._plan_sampler.resume = None
+    def _set_pending(self, state: State | None) -> None:
+        if self._plan_sampler is None:
+            self._resume = state
+        else:
+            self._plan_sampler.resume = state
+
+    def _take_pending(self) -> State | None:
+        pending = self._pending()
+        self._set_pending(None)
         return pending
 
     def make_state(
@@ -358,6 +365,13 @@ class DataLoader:
     def lookahead(self) -> int:
         """Batches that torch would have asked for ahead of what it yielded."""
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
+
+
+def _rebuild(arguments: dict[str, Any], epoch: int, pending: State | None) -> DataLoader:
+    loader = DataLoader(**arguments)
+    loader._set_next_epoch(epoch)
+    loader._set_pending(pending)
+    return loader
 
 
 def _choose_seed(

@@ -31,7 +31,7 @@ mod _forebay {
     /// Runs the `forebay` command; its exit code.
     #[pyfunction]
     fn run_command(py: Python<'_>, arguments: Vec<String>) -> i32 {
-        { let _ = (py, arguments); 0 }
+        py.detach(|| forebay_cli::run(arguments))
     }
 
     #[pymodule_init]

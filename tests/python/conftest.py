@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from data import class_folders
 from servers import FaultyProxy, SeaweedFS
 
 bucket_numbers = itertools.count()
@@ -51,3 +52,17 @@ def faulty_proxy(s3: SeaweedFS) -> Iterator[Callable[..., FaultyProxy]]:
     yield start
     for proxy in started:
         proxy.close()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes of a test are its own, and no rank is found in the surroundings."""
+    monkeypatch.setenv("FOREBAY_CACHE", str(tmp_path_factory.mktemp("cache")))
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """25 small files in 3 classes; nobody changes them."""
+    return class_folders(tmp_path_factory.mktemp("folder"))

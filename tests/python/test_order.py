@@ -222,7 +222,7 @@ def test_accelerates_dealing_is_the_plans(tmp_path):
 
     pick = random.Random(1)
     for _ in range(300):
-        n, world, size = pick.randint(1, 60), pick.randint(1, 4), pick.randint(1, 6)
+        n, world, size = pick.randint(1, 60), pick.randint(2, 4), pick.randint(1, 6)
         drop_last, seed, epoch = pick.random() < 0.4, pick.randrange(1000), pick.randrange(5)
         for rank in range(world):
             sampler = SeedableRandomSampler(range(n), data_seed=seed)

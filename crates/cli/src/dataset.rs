@@ -16,7 +16,7 @@ const IMAGES: [&str; 9] = [
 ];
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DatasetArguments {
     /// A path, or a url of s3://, gs://, az://, http:// or https://; shards may be
     /// written as train-{0000..0146}.tar
     url: String,
@@ -63,7 +63,7 @@ enum LayoutName {
     Manifest,
 }
 
-impl Arguments {
+impl DatasetArguments {
     /// Opens the dataset, with a spinner on a terminal while it is listed.
     pub(crate) fn open(self, refresh: Refresh) -> Result<Dataset, Failure> {
         let spec = self.spec(refresh)?;
@@ -71,9 +71,11 @@ impl Arguments {
         let opened = Dataset::open(&spec, &spinner);
         spinner.0.finish_and_clear();
         let dataset = opened.map_err(|error| Failure::of(&error, hint(&error)))?;
-        if let Some(reason) = &dataset.opened().rebuilt_because_corrupt {
+        let opened = dataset.opened();
+        // A folder that cannot be written may be one that cannot be read either: said once.
+        if let (Some(reason), None) = (&opened.rebuilt_because_corrupt, &opened.warning) {
             warn(&format!(
-                "the index was damaged and is built anew: {reason}"
+                "the index could not be used and is built anew: {reason}"
             ));
         }
         Ok(dataset)
@@ -220,7 +222,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        dataset: Arguments,
+        dataset: DatasetArguments,
     }
 
     fn spec(line: &[&str]) -> Result<DatasetSpec, Failure> {

@@ -6,7 +6,7 @@ use clap::Args;
 use forebay_origin::Refresh;
 use serde_json::json;
 
-use crate::dataset;
+use crate::dataset::DatasetArguments;
 use crate::failure::Failure;
 use crate::output::{Output, count, size};
 
@@ -17,7 +17,8 @@ has changed.
 
 Examples:
   forebay index ./train --images
-  forebay index s3://bucket/train --images --storage-option endpoint=http://localhost:9000
+  forebay index s3://bucket/train --images --storage-option region=eu-central-1
+  AWS_ENDPOINT_URL=http://localhost:9000 AWS_ALLOW_HTTP=true forebay index s3://bucket/train
   forebay index 's3://bucket/shards/train-{0000..0146}.tar'
   forebay index ./files --manifest train.csv --json";
 
@@ -26,7 +27,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    dataset: dataset::Arguments,
+    dataset: DatasetArguments,
 }
 
 pub(crate) fn run(arguments: Arguments, out: &mut Output) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use clap::Args;
 use forebay_origin::{Index, IndexError, Refresh};
 use serde_json::{Value, json};
 
-use crate::dataset;
+use crate::dataset::DatasetArguments;
 use crate::failure::{Failure, warn};
 use crate::output::{Output, Paint, bar, count, printable, share, size};
 
@@ -32,7 +32,7 @@ const WIDTH: usize = 40;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    dataset: dataset::Arguments,
+    dataset: DatasetArguments,
     /// All classes, in the order of their labels, not only the largest
     #[arg(long)]
     classes: bool,
@@ -181,7 +181,7 @@ impl Sizes {
         let histogram = histogram(&lengths, min, max);
         let (below, &mut upper, _) = lengths.select_nth_unstable(number / 2);
         let median = match below.iter().max() {
-            Some(&lower) if number % 2 == 0 => lower.midpoint(upper),
+            Some(&lower) if number.is_multiple_of(2) => lower.midpoint(upper),
             _ => upper,
         };
         Some(Self {

@@ -161,7 +161,8 @@ impl Dataset {
         }
         // What the index could not tell when grouping is an error now.
         for sample in group.samples() {
-            (self.index.offset(sample)?, self.index.length(sample)?);
+            self.index.offset(sample)?;
+            self.index.length(sample)?;
         }
         let want = Want {
             name: self.index.name(first)?,

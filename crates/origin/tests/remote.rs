@@ -253,10 +253,7 @@ async fn an_empty_prefix_has_no_classes() {
 #[tokio::test]
 async fn an_endpoint_that_is_down_fails_within_the_deadline() {
     let cache = tempdir().unwrap();
-    let server = Server {
-        address: "127.0.0.1:1".to_owned(),
-        ..Server::new()
-    };
+    let server = Server::down();
     let mut spec = s3(&server, cache.path(), folders());
     spec.read.deadline = Duration::from_millis(300);
     let start = Instant::now();

@@ -33,11 +33,11 @@ pub(crate) struct Arguments {
     /// Samples in a batch of one rank; needed with --batches, unless the order is a
     /// sampler's own
     #[arg(long, value_name = "B", value_parser = numbers::positive_u32)]
-    #[arg(allow_negative_numbers = true, requires = "batches")]
+    #[arg(allow_negative_numbers = true, conflicts_with_all = ["samples", "epoch"])]
     batch_size: Option<u32>,
     /// How many ranks there are [default: 1]
     #[arg(long, value_name = "R", value_parser = numbers::positive_u32)]
-    #[arg(allow_negative_numbers = true, requires = "batches")]
+    #[arg(allow_negative_numbers = true, conflicts_with_all = ["samples", "epoch"])]
     world_size: Option<u32>,
     /// Samples to skip, on all ranks together; the count of batches stays
     #[arg(long, value_name = "N", value_parser = numbers::u64, allow_negative_numbers = true)]

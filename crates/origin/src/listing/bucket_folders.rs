@@ -114,10 +114,9 @@ mod tests {
     use super::*;
     use forebay_format::Index;
 
-    fn samples(
-        keys: &[(&str, u64)],
-        rules: &Rules<'_>,
-    ) -> Result<(Vec<String>, Vec<(String, i64)>), Error> {
+    type Rows = Vec<(String, i64)>;
+
+    fn samples(keys: &[(&str, u64)], rules: &Rules<'_>) -> Result<(Vec<String>, Rows), Error> {
         let objects = keys.iter().map(|(name, length)| Object {
             name: (*name).to_owned(),
             length: *length,

@@ -152,9 +152,9 @@ fn classes(root: &OwnedFd, url: &str) -> Result<(Vec<String>, i64), Error> {
 }
 
 /// Walks the classes with a few threads and hands them over in their order.
-fn in_order<'a>(
+fn in_order(
     root: &OwnedFd,
-    classes: &'a [String],
+    classes: &[String],
     rules: &Rules<'_>,
     listing: &Listing<'_>,
     mut take: impl FnMut(usize, Vec<Folder>) -> Result<(), Error>,

@@ -264,7 +264,7 @@ async fn scan_object(remote: &Remote, shard: &Object) -> Result<Vec<Range<u64>>,
         };
         remote
             .fetch(&want, |at, bytes| {
-                window[at as usize..][..bytes.len()].copy_from_slice(bytes)
+                window[at as usize..][..bytes.len()].copy_from_slice(bytes);
             })
             .await?;
         let shown = || format!("{}/{}", remote.url(), shard.name);

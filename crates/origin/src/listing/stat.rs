@@ -13,7 +13,7 @@ pub(crate) const UNSETTLED: i64 = i64::MIN;
 const SETTLED_AFTER: i64 = 2_100_000_000;
 
 pub(crate) fn mtime(stat: &Stat) -> i64 {
-    (stat.st_mtime as i64)
+    stat.st_mtime
         .wrapping_mul(1_000_000_000)
         .wrapping_add(stat.st_mtime_nsec as i64)
 }
@@ -22,7 +22,7 @@ pub(crate) fn mtime(stat: &Stat) -> i64 {
 pub(crate) fn validator(stat: &Stat) -> u64 {
     let mut both = [0; 16];
     both[..8].copy_from_slice(&mtime(stat).to_le_bytes());
-    both[8..].copy_from_slice(&(stat.st_size as i64).to_le_bytes());
+    both[8..].copy_from_slice(&stat.st_size.to_le_bytes());
     hash(&both).max(1)
 }
 

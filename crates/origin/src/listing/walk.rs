@@ -66,10 +66,13 @@ impl Folder {
     }
 }
 
+/// Device and inode: the same folder, whatever its name.
+type Id = (u64, u64);
+
 /// A folder still to be looked at, and the folders it lies in.
 struct Ahead {
     path: String,
-    within: Vec<(u64, u64)>,
+    within: Vec<Id>,
 }
 
 /// All folders beneath `class`, itself included, in the order of their paths.
@@ -102,7 +105,7 @@ fn read(
     root: &OwnedFd,
     path: String,
     rules: &Rules<'_>,
-) -> Result<(Folder, (u64, u64), Vec<String>), Error> {
+) -> Result<(Folder, Id, Vec<String>), Error> {
     let failed = |error: Errno| Error::io(path.clone(), error);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(root, path.as_str(), flags, Mode::empty()).map_err(failed)?;
@@ -148,7 +151,7 @@ fn read(
                 folder.push(text, stat.st_size as u64, stat::validator(&stat));
             }
             None if matches!(kind, FileType::Symlink | FileType::RegularFile) => {
-                folder.push(text, 0, 0)
+                folder.push(text, 0, 0);
             }
             _ => return Err(Error::NotAFile { path: full() }),
         }

@@ -173,7 +173,7 @@ impl Remote {
         let path = self.path(&want.name).map_err(Fault::Final)?;
         let range = want.range.start + at..want.range.end;
         let options = GetOptions {
-            range: (!want.whole || at > 0).then(|| GetRange::Bounded(range)),
+            range: (!want.whole || at > 0).then_some(GetRange::Bounded(range)),
             // A weak ETag never matches.
             if_match: etag.get().filter(|etag| !etag.starts_with("W/")).cloned(),
             ..GetOptions::default()

@@ -1,8 +1,8 @@
 //! The HTTP client, wrapped so that refusals keep what a retry needs to know.
 //!
-//! `object_store` drops the headers of a failed response. Here each response passes
-//! first: a status that is worth another try, or that the store layer has no name for,
-//! becomes an error that carries status and `Retry-After`.
+//! `object_store` drops the headers of a failed response, and for some requests its
+//! status. Here each response passes first: one that says no becomes an error that
+//! carries status, `Retry-After` and the start of the body.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -66,11 +66,11 @@ const KEPT: usize = 400;
 #[async_trait]
 impl HttpService for Watched {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // Other methods are the credential providers', which look at statuses themselves.
+        let is_read = matches!(request.method().as_str(), "GET" | "HEAD" | "PROPFIND");
         let response = self.0.execute(request).await?;
         let status = response.status();
-        // These have a meaning to the store layer and its credential providers.
-        let known = matches!(status.as_u16(), 401 | 403 | 404 | 409 | 412);
-        if known || !(status.is_client_error() || status.is_server_error()) {
+        if !is_read || !(status.is_client_error() || status.is_server_error()) {
             return Ok(response);
         }
         let retry_after = retry_after(response.headers());

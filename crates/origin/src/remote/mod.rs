@@ -15,6 +15,7 @@ mod list;
 mod retry;
 mod store;
 
+use std::fmt;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -28,7 +29,6 @@ pub(crate) use fetch::Want;
 pub(crate) use list::Object;
 
 /// A root in an object store.
-#[derive(Debug)]
 pub(crate) struct Remote {
     store: Arc<dyn ObjectStore>,
     /// The root's path in the store.
@@ -42,6 +42,15 @@ pub(crate) struct Remote {
     settings: ReadSettings,
     requests: Semaphore,
     bytes: Semaphore,
+}
+
+/// The store's own words would tell the key's name.
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Bytes in flight are counted in units of this many.

@@ -141,54 +141,47 @@ impl Remote {
             self.show(name)
         };
         if let Some(refusal) = find::<Refusal>(&error) {
-            return refused(refusal, shown);
+            return self.refused(refusal, shown);
         }
         let cause = cause(&error);
-        let fault = match error {
-            object_store::Error::NotFound { .. }
-                if cause.contains("NoSuchBucket") || cause.contains("ContainerNotFound") =>
-            {
-                Error::NoBucket {
-                    url: self.url.clone(),
-                }
-            }
-            object_store::Error::NotFound { .. } => Error::Missing { name: shown },
-            object_store::Error::Precondition { .. } => Error::Changed { name: shown },
-            object_store::Error::PermissionDenied { .. }
-            | object_store::Error::Unauthenticated { .. } => Error::Denied { name: shown, cause },
-            _ if cause.contains("non-partial response") => return Fault::NotPartial,
-            _ if find::<HttpError>(&error).is_some() => return Fault::transient(cause),
-            _ => Error::Refused { name: shown, cause },
-        };
-        Fault::Final(fault)
+        if matches!(error, object_store::Error::NotSupported { .. })
+            || cause.contains("non-partial response")
+        {
+            return Fault::NotPartial;
+        }
+        if find::<HttpError>(&error).is_some() {
+            return Fault::transient(cause);
+        }
+        Fault::Final(Error::Refused { name: shown, cause })
     }
-}
 
-fn refused(refusal: &Refusal, name: String) -> Fault {
-    if refusal.may_pass() {
-        return Fault::Transient {
-            retry_after: refusal.retry_after,
-            cause: refusal.to_string(),
-        };
+    fn refused(&self, refusal: &Refusal, name: String) -> Fault {
+        let cause = refusal.to_string();
+        if refusal.may_pass() {
+            return Fault::Transient {
+                retry_after: refusal.retry_after,
+                cause,
+            };
+        }
+        let says = |codes: &[&str]| codes.iter().any(|code| refusal.body().contains(code));
+        let bad_key = [
+            "ExpiredToken",
+            "InvalidToken",
+            "InvalidAccessKeyId",
+            "AuthorizationHeaderMalformed",
+        ];
+        Fault::Final(match refusal.status {
+            401 | 403 => Error::Denied { name, cause },
+            400 if says(&bad_key) => Error::Denied { name, cause },
+            404 if says(&["NoSuchBucket", "ContainerNotFound"]) => Error::NoBucket {
+                url: self.url.clone(),
+            },
+            404 => Error::Missing { name },
+            // If-Match failed, or the range lies outside of what the object has become.
+            412 | 416 => Error::Changed { name },
+            _ => Error::Refused { name, cause },
+        })
     }
-    let token = [
-        "ExpiredToken",
-        "InvalidToken",
-        "InvalidAccessKeyId",
-        "AuthorizationHeaderMalformed",
-    ];
-    Fault::Final(match refusal.status {
-        // The range lies outside: the object has become shorter.
-        416 => Error::Changed { name },
-        400 if token.iter().any(|code| refusal.body().contains(code)) => Error::Denied {
-            name,
-            cause: refusal.to_string(),
-        },
-        _ => Error::Refused {
-            name,
-            cause: refusal.to_string(),
-        },
-    })
 }
 
 fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {

@@ -1,7 +1,7 @@
 //! Trees and readers that several tests use.
 #![allow(dead_code)] // each test binary uses its own part
 
-pub mod server;
+pub(crate) mod server;
 
 use std::fs;
 use std::io::IoSliceMut;
@@ -10,14 +10,14 @@ use std::time::{Duration, SystemTime};
 
 use forebay_origin::{Dataset, DatasetSpec, Layout, Sink};
 
-pub fn folders() -> Layout {
+pub(crate) fn folders() -> Layout {
     Layout::ClassFolders {
         extensions: None,
         allow_empty: false,
     }
 }
 
-pub fn images() -> Layout {
+pub(crate) fn images() -> Layout {
     let extensions = Some(vec![".jpg".to_owned(), ".png".to_owned()]);
     Layout::ClassFolders {
         extensions,
@@ -26,7 +26,7 @@ pub fn images() -> Layout {
 }
 
 /// Writes files, each with its own path as content.
-pub fn tree(root: &Path, files: &[&str]) {
+pub(crate) fn tree(root: &Path, files: &[&str]) {
     for file in files {
         let path = root.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -35,7 +35,7 @@ pub fn tree(root: &Path, files: &[&str]) {
 }
 
 /// Sets the mtime of everything beneath back by an hour, so that it counts as settled.
-pub fn age(root: &Path) {
+pub(crate) fn age(root: &Path) {
     for entry in fs::read_dir(root).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.is_symlink() {
@@ -53,30 +53,30 @@ fn set_old(path: &Path) {
 }
 
 /// A spec whose index lives in `cache`.
-pub fn spec(url: impl AsRef<Path>, cache: &Path, layout: Layout) -> DatasetSpec {
+pub(crate) fn spec(url: impl AsRef<Path>, cache: &Path, layout: Layout) -> DatasetSpec {
     let mut spec = DatasetSpec::new(url.as_ref().to_str().unwrap(), layout);
     spec.index_dir = Some(cache.to_owned());
     spec
 }
 
-pub fn open(spec: &DatasetSpec) -> Dataset {
+pub(crate) fn open(spec: &DatasetSpec) -> Dataset {
     Dataset::open(spec, &()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-pub fn names(dataset: &Dataset) -> Vec<String> {
+pub(crate) fn names(dataset: &Dataset) -> Vec<String> {
     (0..dataset.index().len())
         .map(|i| dataset.index().name(i).unwrap())
         .collect()
 }
 
-pub fn read(dataset: &Dataset, sample: u32) -> Result<Vec<u8>, forebay_origin::Error> {
+pub(crate) fn read(dataset: &Dataset, sample: u32) -> Result<Vec<u8>, forebay_origin::Error> {
     let mut bytes = vec![0; dataset.index().length(sample)? as usize];
     dataset.read_local(sample, &mut [IoSliceMut::new(&mut bytes)])?;
     Ok(bytes)
 }
 
 /// A sink in memory.
-pub struct Buffer(pub Vec<u8>);
+pub(crate) struct Buffer(pub(crate) Vec<u8>);
 
 impl Sink for Buffer {
     fn write(&mut self, offset: u64, bytes: &[u8]) {
@@ -85,7 +85,7 @@ impl Sink for Buffer {
 }
 
 /// Reads samples of a remote dataset through their groups.
-pub async fn fetch(
+pub(crate) async fn fetch(
     dataset: &Dataset,
     samples: &[u32],
 ) -> Result<Vec<Vec<u8>>, forebay_origin::Error> {

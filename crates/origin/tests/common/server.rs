@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Answers with this status and these headers.
     Status(u16, &'static str),
     /// Promises the whole body and breaks off after so many bytes.
@@ -24,11 +24,11 @@ pub enum Fault {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    pub method: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
     /// Path and query, decoded as they came.
-    pub target: String,
-    pub headers: HashMap<String, String>,
+    pub(crate) target: String,
+    pub(crate) headers: HashMap<String, String>,
 }
 
 #[derive(Default)]
@@ -42,14 +42,14 @@ struct State {
 }
 
 #[derive(Clone)]
-pub struct Server {
-    pub address: String,
+pub(crate) struct Server {
+    pub(crate) address: String,
     state: Arc<Mutex<State>>,
 }
 
 impl Server {
     /// A server with a bucket named `bucket`.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let state = Arc::new(Mutex::new(State::default()));
@@ -63,13 +63,24 @@ impl Server {
         Self { address, state }
     }
 
-    pub fn plain() -> Self {
+    pub(crate) fn plain() -> Self {
         let server = Self::new();
         server.state.lock().unwrap().plain = true;
         server
     }
 
-    pub fn put(&self, key: &str, content: impl Into<Vec<u8>>) {
+    /// The address of a server that is not there.
+    pub(crate) fn down() -> Self {
+        let address = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap();
+        Self {
+            address: address.to_string(),
+            state: Arc::default(),
+        }
+    }
+
+    pub(crate) fn put(&self, key: &str, content: impl Into<Vec<u8>>) {
         let content = content.into();
         let etag = format!("\"{:016x}\"", forebay_format::hash(&content));
         self.state
@@ -79,12 +90,12 @@ impl Server {
             .insert(key.to_owned(), (content, etag));
     }
 
-    pub fn remove(&self, key: &str) {
+    pub(crate) fn remove(&self, key: &str) {
         self.state.lock().unwrap().objects.remove(key);
     }
 
     /// The next requests for `key` (or "" for a listing) meet these.
-    pub fn fail(&self, key: &str, faults: &[Fault]) {
+    pub(crate) fn fail(&self, key: &str, faults: &[Fault]) {
         self.state
             .lock()
             .unwrap()
@@ -95,7 +106,7 @@ impl Server {
     }
 
     /// The requests since the last call.
-    pub fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 }
@@ -259,7 +270,7 @@ fn list(state: &State, path: &str, query: &str) -> (String, Vec<u8>) {
         value
             .unwrap_or_default()
             .replace("%2F", "/")
-            .replace("%20", " ")
+            .replace("+", " ")
     };
     let (prefix, token) = (field("prefix"), field("continuation-token"));
     let after = if token.is_empty() {
