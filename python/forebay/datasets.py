@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.utils.data
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from forebay import _forebay
 from forebay.listing import manifest_of_valid_files
@@ -67,7 +67,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         self._spec = {
             "url": self.root,
             "layout": layout,
-            "storage_options": dict(storage_options or {}),
+            "storage_options": _texts(storage_options or {}),
             "refresh": refresh,
             "index_dir": None if index_dir is None else os.fspath(index_dir),
             "read": dict(read_options or {}),
@@ -280,8 +280,11 @@ class ImageFolder(Dataset):
             with Image.open(io.BytesIO(raw.numpy())) as image:
                 return image.convert("RGB")
         except Exception as error:
+            # PIL's own words name the buffer, which says nothing.
+            unknown = isinstance(error, UnidentifiedImageError)
+            reason = "no image format is known that starts so" if unknown else error
             raise _forebay.CorruptError(
-                f"sample {index} ({self.path(index)}) is not an image that can be decoded: {error}"
+                f"sample {index} ({self.path(index)}) is not an image that can be decoded: {reason}"
             ) from error
 
 
@@ -353,6 +356,17 @@ class _Progress:
             self._said = now
             seconds = now - self._started
             _say(f"{listed:,} files listed in {seconds:.0f} s" + (", done" if done else ""))
+
+
+def _texts(options: Mapping[str, str]) -> dict[str, str]:
+    for name, value in options.items():
+        if not isinstance(value, str):
+            # Its value may be a secret: it is not told.
+            raise TypeError(
+                f"storage_options[{name!r}] is a {type(value).__name__}; write it as a text, "
+                "such as 'true'"
+            )
+    return dict(options)
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import time
 import warnings
 from collections.abc import Iterator
@@ -21,21 +23,28 @@ if TYPE_CHECKING:
 _KEPT_BATCHES = 32
 
 
-class _Position:
-    """Where an epoch is: drawn or not, and how many batches were yielded."""
+class Position:
+    """Where an epoch is: drawn or not, and how many batches were yielded.
+
+    The loader keeps it after its iterator is gone, so it must not refer to either.
+    """
 
     def __init__(self, loader: DataLoader, epoch: int, resume: State | None) -> None:
-        self.loader = loader
+        # Of its own: another iterator of the same loader may be under way.
+        self.order = copy.copy(loader.order_source)
+        self._fresh = loader.make_state(epoch)
         self.epoch = epoch
         self.resume = resume
         self.drawn: Drawn | None = None
         self.rest: _forebay.Epoch | None = None
         self.before = 0 if resume is None else resume.batches
         self.yielded = 0
+        self.started = False
+        self.ended = False
 
     def begin(self) -> str:
         """Draw the order, now; the tag of what remains of it."""
-        order = self.loader.order_source
+        order = self.order
         assert not isinstance(order, HandedOver)
         resume = self.resume
         if resume is not None and resume.order is not None:
@@ -48,31 +57,35 @@ class _Position:
 
     def state(self) -> State:
         """What was yielded so far."""
-        make = self.loader.make_state
         batches = self.before + self.yielded
-        if isinstance(self.loader.order_source, HandedOver):
-            return make(self.epoch, 0, batches, {"kind": "sampler"})
+        if isinstance(self.order, HandedOver):
+            return dataclasses.replace(self._fresh, batches=batches, order={"kind": "sampler"})
         if self.drawn is None or self.rest is None:
-            if self.resume is not None:
-                return self.resume
-            return make(self.epoch, 0, 0, None)
-        return make(self.epoch, self.rest.consumed(self.yielded), batches, self.drawn.saved)
+            return self._fresh if self.resume is None else self.resume
+        saved = self.drawn.saved
+        return dataclasses.replace(
+            self._fresh,
+            epoch=saved.get("epoch", self.epoch),  # a DistributedSampler's, if there is one
+            consumed=self.rest.consumed(self.yielded),
+            batches=batches,
+            order=saved,
+        )
 
 
 class EngineIterator(Iterator[Any]):
     """Batches of a dataset of ours, from the engine."""
 
     def __init__(self, loader: DataLoader, epoch: int, resume: State | None) -> None:
-        self.ended = False
         self._loader = loader
         self._dataset = loader.dataset
-        self._order = loader.order_source
-        self._position = _Position(loader, epoch, resume)
+        self.position = Position(loader, epoch, resume)
+        self._order = self.position.order
         self._begun = False
         self._closed = False
         self._asked = 0
         self._warned = False
-        self._job = loader.borrow_job()
+        self._taken = 0
+        self._engine, self._job = loader.borrow_job()
         if isinstance(self._order, HandedOver):
             self._order.open()
             if loader.num_workers and not (loader.persistent_workers and loader._base_seed_drawn):
@@ -87,11 +100,11 @@ class EngineIterator(Iterator[Any]):
         self._begun = True
         if isinstance(self._order, HandedOver):
             self._job.begin_listed("listed")
-            for _ in range(self._position.before):
-                self._order.take()
+            for _ in range(self.position.before):
+                self._order.take(len(self._dataset))
             return
-        tag = self._position.begin()
-        drawn, rest = self._position.drawn, self._position.rest
+        tag = self.position.begin()
+        drawn, rest = self.position.drawn, self.position.rest
         assert drawn is not None
         assert rest is not None
         self._job.begin(tag, rest, drawn.rank)
@@ -99,17 +112,17 @@ class EngineIterator(Iterator[Any]):
         self._foresee(late=False)
 
     def _foresee(self, late: bool) -> None:
-        coming = self._order.coming(self._position.epoch, late)
+        coming = self._order.coming(self.position.epoch, late)
         if coming is not None:
             self._job.foresee(f"{coming.tag} from 0", coming.epoch, coming.rank)
 
     def _ask(self, batches: int) -> None:
         """Let the sampler be as far as torch would have brought it."""
         if not isinstance(self._order, HandedOver):
-            self._order.requested(self._position.before + batches)
+            self._order.requested(self.position.before + batches)
             return
         while self._asked < batches and not self._closed:
-            ids = self._order.take()
+            ids = self._order.take(len(self._dataset))
             if ids is None:
                 self._closed = True
                 self._job.finish()
@@ -118,11 +131,14 @@ class EngineIterator(Iterator[Any]):
                 self._asked += 1
 
     def __next__(self) -> Any:
-        if self.ended:
+        if self.position.ended:
             raise StopIteration
+        if not self.position.started and self._loader.start(self):
+            self._job.cancel()
+            self._begun = False
         if not self._begun:
             self._begin()
-        coming = self._position.yielded + 1
+        coming = self._taken + 1
         lookahead = self._loader.lookahead
         if not lookahead:
             self._ask(coming)
@@ -130,10 +146,12 @@ class EngineIterator(Iterator[Any]):
         if raw is None:
             self._end()
             raise StopIteration
+        # If a function of the user's fails below, the batch was taken but not yielded.
+        self._taken = coming
         if lookahead:
             self._ask(lookahead + coming)
         batch = self._hand_over(raw)
-        self._position.yielded = coming
+        self.position.yielded = coming
         if self._begun and not isinstance(self._order, HandedOver):
             if coming == max(1, self._batches - self._loader.depth):
                 self._foresee(late=True)
@@ -168,15 +186,11 @@ class EngineIterator(Iterator[Any]):
             )
 
     def _end(self) -> None:
-        self.ended = True
-        self._loader.return_job(self._job)
+        self.position.ended = True
+        self._loader.return_job(self._engine, self._job)
 
     def __len__(self) -> int:
         return len(self._loader)
-
-    def state(self) -> State:
-        """Where the epoch is."""
-        return self._position.state()
 
     def stats(self) -> dict[str, Any]:
         """Figures of the job behind this epoch."""
@@ -184,9 +198,9 @@ class EngineIterator(Iterator[Any]):
 
     def __del__(self) -> None:
         job = self.__dict__.get("_job")
-        if job is not None and not self.ended:
+        if job is not None and not self.position.ended:
             job.cancel()
-            self._loader.return_job(job)
+            self._loader.return_job(self._engine, job)
 
 
 def _with_ids(batch: Any, ids: torch.Tensor) -> Any:
@@ -200,15 +214,18 @@ class _PlannedBatches:
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader
-        self.position: _Position | None = None
+        self.position: Position | None = None
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        position = self.position
-        order = self._loader.order_source
-        assert position is not None
+        # Looked up now, not at the first batch: by then there may be another iterator.
+        assert self.position is not None
+        return self._batches_of(self.position)
+
+    def _batches_of(self, position: Position) -> Iterator[Any]:
+        order = position.order
         if isinstance(order, HandedOver):
             order.open()
             for at, batch in enumerate(order):
@@ -231,33 +248,33 @@ class TorchIterator(Iterator[Any]):
     """Batches of any other map-style dataset, from torch's own loader in our order."""
 
     def __init__(self, loader: DataLoader, epoch: int, resume: State | None) -> None:
-        self.ended = False
         self._loader = loader
-        self._position = _Position(loader, epoch, resume)
+        self.position = Position(loader, epoch, resume)
         self._waited = 0.0
-        planned, inner = loader.planned_torch(_PlannedBatches)
-        planned.position = self._position
+        self._open()
+
+    def _open(self) -> None:
+        planned, inner = self._loader.planned_torch(_PlannedBatches)
+        planned.position = self.position
         self._inner = iter(inner)
 
     def __next__(self) -> Any:
+        if not self.position.started and self._loader.start(self):
+            self._open()
         started = time.perf_counter()
         try:
             batch = next(self._inner)
         except StopIteration:
-            self.ended = True
+            self.position.ended = True
             raise
         finally:
             self._waited += time.perf_counter() - started
-        self._position.yielded += 1
+        self.position.yielded += 1
         return batch
 
     def __len__(self) -> int:
         return len(self._loader)
 
-    def state(self) -> State:
-        """Where the epoch is."""
-        return self._position.state()
-
     def stats(self) -> dict[str, Any]:
         """Figures of this epoch; the samples are torch's own affair."""
-        return {"batches": self._position.yielded, "waited_seconds": self._waited}
+        return {"batches": self.position.yielded, "waited_seconds": self._waited}

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
+import functools
 import hashlib
 import io
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Callable
+
+from forebay._forebay import InvalidError
 
 
 def manifest_of_valid_files(
@@ -19,6 +25,11 @@ def manifest_of_valid_files(
     that processes that agree share it.
     """
     root = os.fspath(root)
+    if "://" in root:
+        raise InvalidError(
+            "is_valid_file= is asked about local files; hint: name those of a bucket "
+            "in a manifest, for forebay.Files"
+        )
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     if not classes:
         raise FileNotFoundError(f"Couldn't find any class folder in {root}.")
@@ -42,9 +53,29 @@ def _keep(content: bytes) -> str:
     base = os.environ.get("FOREBAY_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "forebay"
     )
-    folder = os.path.join(base, "manifests")
+    name = hashlib.sha256(content).hexdigest()[:32] + ".csv"
+    try:
+        return _write(os.path.join(base, "manifests"), name, content)
+    except OSError as error:
+        print(f"forebay: manifest cannot be kept in {base}: {error}", file=sys.stderr)
+        return _write(_folder_of_this_process(), name, content)
+
+
+@functools.cache
+def _folder_of_this_process() -> str:
+    folder = tempfile.mkdtemp(prefix="forebay-")
+    atexit.register(_remove_unless_forked, folder, os.getpid())
+    return folder
+
+
+def _remove_unless_forked(folder: str, maker: int) -> None:
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(folder: str, name: str, content: bytes) -> str:
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, hashlib.sha256(content).hexdigest()[:32] + ".csv")
+    path = os.path.join(folder, name)
     if not os.path.exists(path):
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
             file.write(content)

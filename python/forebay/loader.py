@@ -13,19 +13,24 @@ import torch.utils.data
 
 from forebay import _forebay
 from forebay.datasets import Dataset
-from forebay.iterators import EngineIterator, TorchIterator
+from forebay.iterators import EngineIterator, Position, TorchIterator
 from forebay.orders import Batching, HandedOver, Order, Planned, Share, order_of
 from forebay.ranks import find_rank
 from forebay.sizes import in_bytes
 from forebay.state import State
 
+# More would only stand in each other's way, and a million would not start.
+_MOST_THREADS = 256
+_MOST_BATCHES_AHEAD = 1024
+
 
 class PlanSampler(torch.utils.data.Sampler[int]):
     """The sampler of a loader with a seed: this rank's samples of the coming epoch."""
 
-    def __init__(self, order: Planned, length: int, rank: int) -> None:
+    def __init__(self, order: Planned, length: int, batches: int, rank: int) -> None:
         self._order = order
         self._length = length
+        self._batches = batches
         self._rank = rank
         self.epoch = 0
         self.resume: State | None = None
@@ -41,7 +46,9 @@ class PlanSampler(torch.utils.data.Sampler[int]):
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise ValueError(f"epoch={epoch!r} is not an epoch; epochs are numbered from 0")
         if self.resume is not None and self.resume.epoch != epoch:
-            if self.resume.consumed:
+            if 0 < self.resume.consumed < self.resume.samples and (
+                self.resume.batches < self._batches
+            ):
                 warnings.warn(
                     f"set_epoch({epoch}) gives up the position in epoch {self.resume.epoch} "
                     "that load_state_dict() set",
@@ -104,6 +111,7 @@ class DataLoader:
                 "forebay.DataLoader plans the order of a map-style dataset (with __getitem__ and "
                 "__len__); an IterableDataset has an order of its own"
             )
+        _one_of("deal", deal, ("strided", "batches"))
         chosen = sampler is not None or batch_sampler is not None
         self.rank, self.world_size = find_rank(rank, world_size)
         seed = _choose_seed(seed, chosen, generator, self.world_size, rank, world_size)
@@ -112,10 +120,12 @@ class DataLoader:
         if seed is not None:
             uneven = "keep" if not even else "drop" if drop_last else "pad"
             share = Share(self.rank, self.world_size, deal, uneven)
+            if batch_size is not None:
+                torch.utils.data.BatchSampler([], batch_size, drop_last)  # only for its checks
             order = Planned(len(dataset), seed if shuffle else None, batching, share)
             sequential = Planned(len(dataset), None, batching, share).begin(0).epoch
             self._batches = sequential.batches(self.rank)
-            sampler = PlanSampler(order, sequential.len(self.rank), self.rank)
+            sampler = PlanSampler(order, sequential.len(self.rank), self._batches, self.rank)
             self._plan_sampler: PlanSampler | None = sampler
             shuffle = None
         else:
@@ -157,15 +167,19 @@ class DataLoader:
         self.return_index = return_index
         self.user_collate_fn = collate_fn
         self.on_error = _one_of("on_error", on_error, ("raise", "replace"))
-        self.max_bad_samples = max_bad_samples
+        if isinstance(max_bad_samples, bool) or not isinstance(max_bad_samples, int):
+            raise TypeError(f"max_bad_samples={max_bad_samples!r} is not a whole number")
+        if max_bad_samples < 0:
+            raise ValueError(f"max_bad_samples={max_bad_samples} is negative")
+        self.max_bad_samples = min(max_bad_samples, 2**32)
         self._engine_settings = {
             "memory": in_bytes(memory, "memory"),
             "readahead": in_bytes(readahead, "readahead"),
             "policy": _one_of("policy", policy, _forebay.POLICIES),
-            "threads": num_workers,
+            "threads": min(num_workers, _MOST_THREADS),
             "epoch": len(self._torch.sampler) if hasattr(self._torch.sampler, "__len__") else None,
         }
-        self.depth = max(2, prefetch_factor or 2) + 1
+        self.depth = min(max(2, prefetch_factor or 2), _MOST_BATCHES_AHEAD) + 1
         self.native = isinstance(dataset, Dataset) and getattr(dataset, "loader", None) is None
         if not self.native and return_index:
             raise ValueError("return_index=True needs a dataset of forebay's")
@@ -174,6 +188,7 @@ class DataLoader:
         self._epoch = 0
         self._resume: State | None = None
         self._live: weakref.ref[Any] | None = None
+        self._position: Position | None = None
         self._planned_torch: Any = None
         self._base_seed_drawn = False
 
@@ -198,15 +213,34 @@ class DataLoader:
     # -- iteration --------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        resume = self._take_pending()
-        epoch = self._next_epoch()
-        if resume is not None:
-            epoch = resume.epoch
-        self._set_next_epoch(epoch + 1)
         kind = EngineIterator if self.native else TorchIterator
-        iterator = kind(self, epoch, resume)
+        resume = self._pending()
+        iterator = kind(self, self._next_epoch() if resume is None else resume.epoch, resume)
         self._live = weakref.ref(iterator)
+        if self._plan_sampler is None:
+            # Its order is drawn now, so the epoch begins now.
+            self._begun(iterator.position)
         return iterator
+
+    def start(self, iterator: EngineIterator | TorchIterator) -> bool:
+        """Called at its first batch: whether that is of another epoch than at ``iter``.
+
+        Frameworks call ``iter`` to see if they may, or before ``set_epoch``; what counts
+        is the epoch that is set when the first batch is asked for.
+        """
+        position = iterator.position
+        epoch, resume = self._next_epoch(), self._pending()
+        moved = position.epoch != epoch or position.resume is not resume
+        if moved:
+            iterator.position = position = Position(self, epoch, resume)
+        self._begun(position)
+        return moved
+
+    def _begun(self, position: Position) -> None:
+        position.started = True
+        self._position = position
+        self._set_pending(None)
+        self._set_next_epoch(position.epoch + 1)
 
     def _next_epoch(self) -> int:
         return self._epoch if self._plan_sampler is None else self._plan_sampler.epoch
@@ -238,14 +272,14 @@ class DataLoader:
     # -- state ------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: what was yielded, not what was fetched ahead."""
-        live = None if self._live is None else self._live()
-        if live is not None and not live.ended:
-            return live.state().to_dict()
-        pending = self._pending()
-        if pending is not None:
-            return pending.to_dict()
-        return self.make_state(self._next_epoch(), 0, 0, None).to_dict()
+        """Where the loader is: what was yielded, not what was fetched ahead.
+
+        An epoch that was left by ``break`` counts until the next one begins.
+        """
+        position = self._position
+        if position is not None and not position.ended:
+            return position.state().to_dict()
+        return (self._pending() or self.make_state(self._next_epoch())).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state`` at the next ``iter``; an empty one changes nothing."""
@@ -256,7 +290,7 @@ class DataLoader:
         self._set_next_epoch(read.epoch)
         self._set_pending(read)
         # What is being iterated now is no longer where the loader is.
-        self._live = None
+        self._position = None
 
     def _pending(self) -> State | None:
         return self._resume if self._plan_sampler is None else self._plan_sampler.resume
@@ -267,17 +301,9 @@ class DataLoader:
         else:
             self._plan_sampler.resume = state
 
-    def _take_pending(self) -> State | None:
-        pending = self._pending()
-        self._set_pending(None)
-        return pending
-
-    def make_state(
-        self, epoch: int, consumed: int, batches: int, order: dict[str, Any] | None
-    ) -> State:
-        """A state of this loader's dataset."""
-        samples = len(self.dataset)
-        return State(samples, self._fingerprint(), epoch, consumed, batches, order)
+    def make_state(self, epoch: int) -> State:
+        """The beginning of an epoch, as a state."""
+        return State(len(self.dataset), self._fingerprint(), epoch, 0, 0, None)
 
     def _fingerprint(self) -> str | None:
         return self.dataset.native.fingerprint if isinstance(self.dataset, Dataset) else None

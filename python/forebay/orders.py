@@ -12,6 +12,7 @@ its batches over (``HandedOver``), no further ahead than torch's workers would b
 from __future__ import annotations
 
 import base64
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -39,6 +40,11 @@ class Batching:
 
     size: int | None
     drop_last: bool
+
+    def __post_init__(self) -> None:
+        # A dataset has fewer samples than this: a larger batch is the same batch.
+        if isinstance(self.size, int):
+            object.__setattr__(self, "size", min(self.size, 2**32 - 1))
 
 
 @dataclass(frozen=True)
@@ -225,23 +231,25 @@ class HandedOver:
         """What the sampler gives, as it is."""
         return self._iterator
 
-    def take(self) -> list[int] | None:
-        """The next batch of indices, None at the end."""
+    def take(self, samples: int) -> list[int] | None:
+        """The next batch of indices into a dataset of ``samples``, None at the end."""
         for batch in self._iterator:
             ids = [batch] if self._batching.size is None else list(batch)
-            return [_as_index(index) for index in ids]
+            return [_as_index(index, samples) for index in ids]
         return None
 
 
-def _as_index(index: Any) -> int:
+def _as_index(index: Any, samples: int) -> int:
     try:
-        value = int(index)
-    except (TypeError, ValueError):
+        value = operator.index(index)
+    except TypeError:
         raise TypeError(
             f"the sampler gave {index!r}; datasets of forebay take sample numbers"
         ) from None
-    if value < 0:
-        raise IndexError(f"the sampler gave {value}; sample numbers start at 0")
+    if not 0 <= value < samples:
+        raise IndexError(
+            f"the sampler gave {value}; the dataset has the samples 0 to {samples - 1}"
+        )
     return value
 
 

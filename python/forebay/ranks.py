@@ -7,7 +7,13 @@ import torch.distributed
 
 def find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Rank and world size: explicit arguments, else the process group, else the environment."""
-    found_rank, found_world = _surroundings()
+    for name, value in (("rank", rank), ("world_size", world_size)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"{name}={value!r} is not a whole number")
+    if rank is not None and world_size is not None:
+        found_rank, found_world = rank, world_size
+    else:
+        found_rank, found_world = _surroundings()
     world = found_world if world_size is None else world_size
     if rank is None:
         rank = found_rank if world_size is None or world_size == found_world else None
@@ -15,8 +21,8 @@ def find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
         if world != 1:
             raise ValueError(f"world_size={world} needs rank= as well")
         rank = 0
-    if world < 1:
-        raise ValueError(f"world_size={world} is not a number of ranks; it is at least 1")
+    if not 1 <= world < 2**32:
+        raise ValueError(f"world_size={world} is not a number of ranks; it is 1 to 2**32-1")
     if not 0 <= rank < world:
         raise ValueError(f"rank={rank} is not one of world_size={world} ranks (0 to {world - 1})")
     return rank, world

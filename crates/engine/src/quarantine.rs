@@ -96,8 +96,9 @@ mod tests {
 
     #[test]
     fn stand_ins_are_the_same_in_every_release() {
-        let golden: Vec<_> = (0..4).map(|attempt| candidate(5, attempt, 1_281_167).unwrap()).collect();
-        assert_eq!(golden, (0..4).map(|attempt| candidate(5, attempt, 1_281_167).unwrap()).collect::<Vec<_>>());
+        // Computed apart from this code: a resumed run must find the same ones.
+        let stand_ins: Vec<_> = (0..4).map(|attempt| candidate(5, attempt, 1_281_167).unwrap()).collect();
+        assert_eq!(stand_ins, [538812, 738636, 384843, 14505]);
     }
 
     #[test]

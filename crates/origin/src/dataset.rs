@@ -10,7 +10,7 @@ use crate::difference::Difference;
 use crate::group::{self, Group, Sink};
 use crate::index_file::IndexFile;
 use crate::listing::{self, Counter, Listing, Source};
-use crate::local::{Local, open_root};
+use crate::local::Local;
 use crate::place::Place;
 use crate::remote::{Remote, Want};
 use crate::{DatasetSpec, Error, Layout, Progress, Refresh, braces};
@@ -30,6 +30,22 @@ enum Reader {
     Remote(Box<Remote>),
 }
 
+impl Reader {
+    fn open(place: &Place, spec: &DatasetSpec) -> Result<Self, Error> {
+        Ok(match place {
+            Place::Local(root) => Self::Local(Local::open(root)?),
+            Place::Remote(url) => Self::Remote(Box::new(Remote::new(url, spec)?)),
+        })
+    }
+
+    fn identity(&self) -> &str {
+        match self {
+            Self::Local(_) => "",
+            Self::Remote(remote) => &remote.identity,
+        }
+    }
+}
+
 /// What opening a dataset took.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Opened {
@@ -45,6 +61,12 @@ pub struct Opened {
     pub index_path: Option<PathBuf>,
 }
 
+impl Opened {
+    fn listed(&self) -> bool {
+        self.built || self.refreshed.is_some() || self.rebuilt_because_corrupt.is_some()
+    }
+}
+
 impl Dataset {
     /// Opens a dataset; lists it if it has no index or `spec.refresh` says so. Blocks,
     /// and must not be called from an async task.
@@ -54,27 +76,18 @@ impl Dataset {
             _ => (spec.url.clone(), None),
         };
         let place = Place::parse(&root)?;
-        // Listing has a runtime and a client of its own: pooled connections do not
-        // outlive the runtime that made them.
-        let lister = match &place {
-            Place::Local(_) => None,
-            Place::Remote(url) => Some(Remote::new(url, spec)?),
-        };
+        let mut reader = Reader::open(&place, spec)?;
         let root_url = place.show();
         let url = match &shards {
             Some(_) => crate::redact(&spec.url),
             None => root_url.clone(),
         };
         // A pattern is kept as it was written, so the root joins the key beside the endpoint.
-        let store = format!(
-            "{root_url} {}",
-            lister.as_ref().map_or("", |remote| &remote.identity)
-        );
+        let store = format!("{root_url} {}", reader.identity());
         let file = IndexFile::new(spec.index_dir.clone(), &url, &spec.layout.tag(), &store);
-        let source = match (&place, &lister) {
-            (Place::Local(root), _) => Source::Local(root),
-            (Place::Remote(_), Some(remote)) => Source::Remote(remote),
-            (Place::Remote(_), None) => return Err(Error::url(&root, "not an object store")),
+        let source = match &reader {
+            Reader::Local(local) => Source::Local(local),
+            Reader::Remote(remote) => Source::Remote(remote),
         };
         let opening = Opening {
             spec,
@@ -85,10 +98,10 @@ impl Dataset {
             progress,
         };
         let (index, opened) = opening.index()?;
-        let reader = match &place {
-            Place::Local(root) => Reader::Local(Local::open(root)?),
-            Place::Remote(url) => Reader::Remote(Box::new(Remote::new(url, spec)?)),
-        };
+        if opened.listed() {
+            // A listing has a runtime of its own, and pooled connections do not outlive it.
+            reader = Reader::open(&place, spec)?;
+        }
         Ok(Self {
             index: Arc::new(index),
             reader,
@@ -188,9 +201,6 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     fn index(self) -> Result<(Index, Opened), Error> {
-        if let Source::Local(root) = self.source {
-            open_root(root)?; // a missing root is said as such, index or not
-        }
         let path = self.file.path().map(Path::to_owned);
         let mut opened = Opened {
             index_path: path,
@@ -248,9 +258,9 @@ impl Opening<'_> {
         match (self.spec.refresh, &self.source) {
             (Refresh::Never, _) | (Refresh::Auto, Source::Remote(_)) => true,
             (Refresh::Always, _) => false,
-            (Refresh::Auto, Source::Local(root)) => open_root(root)
-                .and_then(|root| listing::is_stale(&root, index))
-                .is_ok_and(|stale| !stale),
+            (Refresh::Auto, Source::Local(root)) => {
+                listing::is_stale(root.fd(), index).is_ok_and(|stale| !stale)
+            }
         }
     }
 }

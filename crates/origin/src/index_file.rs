@@ -98,12 +98,23 @@ impl IndexFile {
     }
 
     /// Waits until no other process lists this dataset. `None` if the cache cannot lock.
-    pub(crate) fn lock(&self) -> Option<File> {
+    pub(crate) fn lock(&self) -> Option<Lock> {
         let path = self.path.as_ref()?.with_extension("lock");
         fs::create_dir_all(path.parent()?).ok()?;
         let file = File::options().create(true).append(true).open(path).ok()?;
         file.lock().ok()?;
-        Some(file)
+        Some(Lock(file))
+    }
+}
+
+/// The right to list, until dropped.
+#[derive(Debug)]
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough if a process was forked meanwhile: it has the file open too.
+        let _ = self.0.unlock();
     }
 }
 

@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forebay_format::Index;
 use rustix::fs::{Mode, OFlags};
@@ -28,6 +28,7 @@ thread_local! {
 
 #[derive(Debug)]
 pub(crate) struct Local {
+    path: PathBuf,
     root: OwnedFd,
     shards: ShardFiles,
 }
@@ -35,9 +36,19 @@ pub(crate) struct Local {
 impl Local {
     pub(crate) fn open(root: &Path) -> Result<Self, Error> {
         Ok(Self {
+            path: root.to_owned(),
             root: open_root(root)?,
             shards: ShardFiles::default(),
         })
+    }
+
+    /// The root, held open.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) fn read(
@@ -87,7 +98,7 @@ impl Local {
     }
 }
 
-pub(crate) fn open_root(root: &Path) -> Result<OwnedFd, Error> {
+fn open_root(root: &Path) -> Result<OwnedFd, Error> {
     let path = || root.display().to_string();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(root, flags, Mode::empty()).map_err(|error| match error {
@@ -130,8 +141,9 @@ fn read_all(
     beyond: &mut [u8],
     mut read: impl FnMut(&mut [IoSliceMut<'_>], u64) -> Result<usize, Errno>,
 ) -> Result<u64, Errno> {
-    const FEW: usize = 8;
-    let room = into.iter().map(|slice| slice.len()).sum::<usize>() + beyond.len();
+    const FEW: usize = 64;
+    let size = |slices: &[IoSliceMut<'_>]| slices.iter().map(|slice| slice.len()).sum::<usize>();
+    let (length, extra) = (size(into), beyond.len());
     let mut done = 0;
     loop {
         // What is left to fill, as a list of its own: the caller's slices stay whole.
@@ -153,16 +165,17 @@ fn read_all(
         if used == 0 {
             return Ok(done as u64);
         }
+        let asks_for_all = done + size(&few[..used]) == length + extra;
         match read(&mut few[..used], done as u64) {
             Ok(0) => return Ok(done as u64),
             Ok(read) => done += read,
             Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
-        // A file that has just what was asked for: the missing byte is its end. (A read
-        // that stops there by chance, before a byte that was added, goes unnoticed: the
-        // bytes given are still the first of the file.)
-        if done + beyond.len() == room && !beyond.is_empty() {
+        // A file that has just what was asked for: the byte that is missing is its end. (A
+        // read that stops there by chance, before a byte that was added, goes unnoticed:
+        // the bytes given are still the first of the file.)
+        if asks_for_all && extra > 0 && done == length {
             return Ok(done as u64);
         }
     }

@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
 
-use common::{age, folders, images, names, open, read, spec, tree};
+use common::{age, folders, images, names, open, read, set_modified, spec, tree};
 use forebay_origin::{Dataset, Difference, Kind, Layout, Progress, Refresh};
 use tempfile::tempdir;
 
@@ -45,7 +46,7 @@ fn samples_come_in_torchvisions_order_with_its_labels() {
     assert!(dataset.opened().built && dataset.is_local());
 }
 
-/// Trees and the order that torchvision 0.30 gave for them.
+/// Trees and the order that torchvision 0.29 gave for them.
 #[test]
 fn the_order_is_the_one_recorded_from_torchvision() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/torchvision.json");
@@ -141,7 +142,7 @@ fn a_file_that_is_gone_or_closed_to_us_is_named() {
     );
     fs::set_permissions(
         root.path().join("a/shut.bin"),
-        fs::Permissions::from_mode(0),
+        fs::Permissions::from_mode(0o000),
     )
     .unwrap();
     match read(&dataset, 1) {
@@ -290,6 +291,12 @@ fn an_unchanged_dataset_is_not_listed_again() {
 fn a_dataset_that_changed_a_moment_ago_is_looked_at_again() {
     let (root, cache) = (tempdir().unwrap(), tempdir().unwrap());
     tree(root.path(), &["a/1"]);
+    age(root.path());
+    // However slow this machine is, an hour ahead is not long ago.
+    set_modified(
+        &root.path().join("a"),
+        SystemTime::now() + Duration::from_secs(3600),
+    );
     let spec = spec(root.path(), cache.path(), folders());
     assert!(open(&spec).opened().built);
     assert_eq!(open(&spec).opened().refreshed, Some(Difference::default()));
@@ -445,4 +452,27 @@ async fn a_local_dataset_is_not_read_by_groups() {
     let dataset = std::thread::spawn(move || open(&spec)).join().unwrap();
     let error = common::fetch(&dataset, &[0]).await.unwrap_err();
     assert_eq!(error.to_string(), "dataset is local: read_local reads it");
+}
+
+#[test]
+fn more_slices_than_one_call_takes_are_filled_all_the_same() {
+    let (root, cache) = (tempdir().unwrap(), tempdir().unwrap());
+    let content: Vec<u8> = (0..1000u32).map(|i| (i % 251) as u8).collect();
+    for length in [63, 64, 65, 128, 1000] {
+        tree(root.path(), &["a/1"]);
+        fs::write(root.path().join("a/1"), &content[..length]).unwrap();
+        let mut spec = spec(root.path(), cache.path(), folders());
+        spec.refresh = Refresh::Always;
+        let dataset = open(&spec);
+        let mut parts = vec![[0]; length];
+        let mut slices: Vec<_> = parts.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+        dataset.read_local(0, &mut slices).unwrap();
+        assert_eq!(parts.concat(), content[..length]);
+        fs::write(root.path().join("a/1"), [&content[..length], b"x"].concat()).unwrap();
+        let mut slices: Vec<_> = parts.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+        assert!(
+            dataset.read_local(0, &mut slices).is_err(),
+            "longer than {length}"
+        );
+    }
 }

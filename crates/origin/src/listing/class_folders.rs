@@ -11,7 +11,6 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
@@ -21,7 +20,6 @@ use rustix::fs::{AtFlags, Dir, FileType};
 use super::walk::{Folder, not_utf8, walk};
 use super::{Listing, stat};
 use crate::Error;
-use crate::local::open_root;
 
 const THREADS: usize = 8;
 
@@ -78,19 +76,18 @@ impl<'a> Rules<'a> {
 
 pub(crate) fn list(
     listing: &Listing<'_>,
-    root: &Path,
+    root: &OwnedFd,
     rules: &Rules<'_>,
 ) -> Result<IndexBuilder, Error> {
-    let fd = open_root(root)?;
     let mut builder = listing.builder();
-    let (classes, mtime) = classes(&fd, listing.url)?;
+    let (classes, mtime) = classes(root, listing.url)?;
     builder.directory("", mtime);
     for class in &classes {
         builder.class(class);
     }
     let mut empty = Vec::new();
     let mut name = String::new();
-    in_order(&fd, &classes, rules, listing, |label, folders| {
+    in_order(root, &classes, rules, listing, |label, folders| {
         if folders.iter().all(|folder| folder.len() == 0) {
             empty.push(classes[label].as_str());
         }

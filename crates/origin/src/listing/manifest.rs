@@ -15,7 +15,6 @@ use rustix::fs::{AtFlags, FileType};
 use super::manifest_rows::{Label, Row, parse};
 use super::{Listing, Source, block_on, stat};
 use crate::Error;
-use crate::local::open_root;
 use crate::place::Place;
 use crate::remote::Remote;
 
@@ -27,12 +26,11 @@ type Facts = HashMap<String, (u64, u64)>;
 pub(crate) fn list(listing: &Listing<'_>, manifest: &str) -> Result<IndexBuilder, Error> {
     let mut builder = listing.builder();
     let (rows, facts) = match &listing.source {
-        Source::Local(root) => {
-            let fd = open_root(root)?;
-            let (path, bytes) = read_local(root, manifest)?;
+        Source::Local(local) => {
+            let (path, bytes) = read_local(local.path(), manifest)?;
             watch(&mut builder, &path);
             let rows = parse(manifest, &bytes)?;
-            let facts = stat_all(listing, &fd, &rows)?;
+            let facts = stat_all(listing, local.fd(), &rows)?;
             (rows, facts)
         }
         Source::Remote(remote) => block_on(async {

@@ -13,18 +13,18 @@ pub(crate) mod stat;
 mod walk;
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_format::{Index, IndexBuilder};
 use rustix::fs::AtFlags;
 
+use crate::local::Local;
 use crate::remote::Remote;
 use crate::{Error, Layout, Progress};
 
 /// Where to list.
 pub(crate) enum Source<'a> {
-    Local(&'a Path),
+    Local(&'a Local),
     Remote(&'a Remote),
 }
 
@@ -52,7 +52,7 @@ impl Listing<'_> {
             } => {
                 let rules = class_folders::Rules::new(extensions.as_deref(), *allow_empty);
                 match &self.source {
-                    Source::Local(root) => class_folders::list(self, root, &rules),
+                    Source::Local(local) => class_folders::list(self, local.fd(), &rules),
                     Source::Remote(remote) => bucket_folders::list(self, remote, &rules),
                 }
             }

@@ -14,7 +14,7 @@ use super::class_folders::Rules;
 use super::walk::walk;
 use super::{Listing, Source, block_on, stat};
 use crate::Error;
-use crate::local::{open_file, open_root};
+use crate::local::open_file;
 use crate::remote::{Object, Remote, Want};
 use crate::tar::{Scan, TarError};
 
@@ -38,10 +38,9 @@ pub(crate) fn list(listing: &Listing<'_>) -> Result<IndexBuilder, Error> {
     builder.ranged(true);
     let known = known(listing.old)?;
     let scanned = match &listing.source {
-        Source::Local(root) => {
-            let root = open_root(root)?;
-            let shards = local_shards(listing, &root, &mut builder)?;
-            scan_local(listing, &root, shards, &known)?
+        Source::Local(local) => {
+            let shards = local_shards(listing, local.fd(), &mut builder)?;
+            scan_local(listing, local.fd(), shards, &known)?
         }
         Source::Remote(remote) => block_on(async {
             let shards = remote_shards(listing, remote).await?;

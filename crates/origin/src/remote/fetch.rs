@@ -224,7 +224,8 @@ impl Remote {
 /// A hash of the ETag, or of the time of the last change where there is none.
 pub(crate) fn validator(meta: &ObjectMeta) -> u64 {
     match &meta.e_tag {
-        Some(etag) => hash(etag.as_bytes()).max(1),
+        // Some stores quote it in a response and not in a listing.
+        Some(etag) => hash(etag.trim_start_matches("W/").trim_matches('"').as_bytes()).max(1),
         None => match meta.last_modified.timestamp_nanos_opt() {
             // 1970 stands for a server that tells no time.
             None | Some(0) => 0,

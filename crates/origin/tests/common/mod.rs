@@ -48,8 +48,11 @@ pub(crate) fn age(root: &Path) {
 }
 
 fn set_old(path: &Path) {
-    let old = SystemTime::now() - Duration::from_secs(3600);
-    fs::File::open(path).unwrap().set_modified(old).unwrap();
+    set_modified(path, SystemTime::now() - Duration::from_secs(3600));
+}
+
+pub(crate) fn set_modified(path: &Path, time: SystemTime) {
+    fs::File::open(path).unwrap().set_modified(time).unwrap();
 }
 
 /// A spec whose index lives in `cache`.

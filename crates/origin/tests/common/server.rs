@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     Hang(Duration),
     /// Sends the head and so many bytes of the body, then waits so long.
     Stall(usize, Duration),
+    /// First replaces the object by this.
+    Replace(Vec<u8>),
     /// Ignores the range that was asked for.
     NoRange,
 }
@@ -81,13 +83,12 @@ impl Server {
     }
 
     pub(crate) fn put(&self, key: &str, content: impl Into<Vec<u8>>) {
-        let content = content.into();
-        let etag = format!("\"{:016x}\"", forebay_format::hash(&content));
+        let object = with_etag(content.into());
         self.state
             .lock()
             .unwrap()
             .objects
-            .insert(key.to_owned(), (content, etag));
+            .insert(key.to_owned(), object);
     }
 
     pub(crate) fn remove(&self, key: &str) {
@@ -109,6 +110,11 @@ impl Server {
     pub(crate) fn requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
+}
+
+fn with_etag(content: Vec<u8>) -> (Vec<u8>, String) {
+    let etag = format!("\"{:016x}\"", forebay_format::hash(&content));
+    (content, etag)
 }
 
 fn serve(stream: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
@@ -161,6 +167,11 @@ fn answer(mut stream: &TcpStream, state: &Mutex<State>, request: Request) -> std
             path.strip_prefix("bucket/").unwrap_or(&path)
         };
         let fault = state.faults.get_mut(key).and_then(VecDeque::pop_front);
+        if let Some(Fault::Replace(content)) = &fault {
+            state
+                .objects
+                .insert(key.to_owned(), with_etag(content.clone()));
+        }
         let reply = match &fault {
             Some(Fault::Status(status, headers)) => plain(*status, headers, "told to fail"),
             _ if is_list && state.plain => plain(405, "", "no such method"),

@@ -1,0 +1,85 @@
+"""Processes that tests start, and what a process holds: threads and file descriptors."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+# Only guards against a hang: no test measures time by it.
+LONG = 20
+FATAL = ("Fatal Python error", "terminate called", "panicked", "Segmentation", "not rethrown")
+
+
+def census():
+    """Threads and file descriptors of this process."""
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+def wait_for(condition):
+    """True once the condition holds: a thread that was joined leaves /proc a moment later."""
+    end = time.monotonic() + LONG / 3
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+def back_at(baseline):
+    """Fails, with the figures, unless threads and descriptors come down to the baseline."""
+    wait_for(lambda: census() <= baseline and census()[1] <= baseline[1])
+    threads, descriptors = census()
+    assert threads <= baseline[0], f"{threads} threads, {baseline[0]} before"
+    assert descriptors <= baseline[1], f"{descriptors} descriptors, {baseline[1]} before"
+
+
+def start(script, *arguments):
+    """A Python that runs ``script``, with this directory's modules in reach."""
+    here = f"import sys\nsys.path.insert(0, {os.path.dirname(__file__)!r})\n"
+    code = here + textwrap.dedent(script)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process):
+    """Exit code, stdout and stderr; a hang is a failure, a crash too."""
+    try:
+        out, err = process.communicate("\n", timeout=LONG)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        pytest.fail(f"it hangs; so far it said:\n{out}\n{err}")
+    for word in FATAL:
+        assert word not in err, err
+    return process.returncode, out, err
+
+
+def run(script, *arguments):
+    """What a script said that must end well."""
+    code, out, err = finish(start(script, *arguments))
+    assert code == 0, err
+    return out
+
+
+def join_child(pid):
+    """The exit code of a forked child; one that hangs is killed and fails."""
+    status = []
+
+    def ended():
+        if not status:
+            found, code = os.waitpid(pid, os.WNOHANG)
+            status.extend([code] if found else [])
+        return bool(status)
+
+    if not wait_for(ended):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise AssertionError("the child hangs")
+    return os.waitstatus_to_exitcode(status[0])

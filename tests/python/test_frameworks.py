@@ -1,0 +1,151 @@
+"""The examples of the frameworks, run for real on two processes: torch's order, and resume.
+
+Each run writes the samples that every rank saw, by epoch. Stopped in mid-epoch and gone on
+with, the two records end to end must be what DistributedSampler deals, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from data import image_folders
+from servers import free_ports
+from torch.utils.data.distributed import DistributedSampler
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+BIN = Path(sys.executable).parent
+SAMPLES, WORLD, BATCH, SEED = 27, 2, 3, 11
+STEPS = 5  # batches of a rank in an epoch: 14 samples, padding included
+HANG_SECONDS = 300
+
+Seen = list[dict[int, list[int]]]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images enough for an epoch that neither ranks nor batches divide evenly."""
+    return image_folders(tmp_path_factory.mktemp("images"), samples=SAMPLES)
+
+
+@contextlib.contextmanager
+def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A launcher in a process group of its own, which is gone afterwards."""
+    # One thread a process: two networks on two cores are slower with more.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=log.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        # A launcher that is asked to end ends its workers, wherever they are.
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, end)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=30)
+
+
+class Example:
+    """One of the scripts on the test's images, with a checkpoint of its own."""
+
+    def __init__(self, name: str, images: Path, directory: Path) -> None:
+        self.name = name
+        self.images = images
+        self.directory = directory
+
+    def launcher(self) -> list[str]:
+        """Lightning starts the other process itself, the other scripts leave it to torchrun."""
+        if self.name == "lightning_fit":
+            return [sys.executable]
+        port = free_ports(1)[0]
+        address = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+        return [str(BIN / "torchrun"), "--nproc-per-node", str(WORLD), *address]
+
+    def run(self, *options: str) -> Seen:
+        """What each rank saw, by epoch."""
+        record, log = self.directory / "seen.json", self.directory / "log"
+        record.unlink(missing_ok=True)
+        command = [
+            *self.launcher(),
+            str(EXAMPLES / f"{self.name}.py"),
+            str(self.images),
+            *("--batch-size", str(BATCH), "--seed", str(SEED)),
+            *("--checkpoint", str(self.directory / "checkpoint"), "--seen", str(record)),
+            *options,
+        ]
+        with running(command, log) as process:
+            code = process.wait(timeout=HANG_SECONDS)
+        assert code == 0, log.read_text(errors="replace")[-5000:]
+        self.said = log.read_text(errors="replace")
+        return [
+            {int(epoch): ids for epoch, ids in rank.items()}
+            for rank in json.loads(record.read_text())
+        ]
+
+
+def dealt(epoch: int, rank: int) -> list[int]:
+    """What torch's own sampler deals."""
+    sampler = DistributedSampler(range(SAMPLES), WORLD, rank, shuffle=True, seed=SEED)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def stopped(first: int, steps: int) -> Seen:
+    """What is seen from epoch `first` on, for so many steps."""
+    whole, rest = divmod(steps, STEPS)
+    epochs = {first + at: STEPS for at in range(whole)} | ({first + whole: rest} if rest else {})
+    return [
+        {epoch: dealt(epoch, rank)[: taken * BATCH] for epoch, taken in epochs.items()}
+        for rank in range(WORLD)
+    ]
+
+
+def resumed(first: int, steps: int, epochs: int) -> Seen:
+    """What is left of these epochs after so many steps."""
+    whole, rest = divmod(steps, STEPS)
+    now = first + whole
+    skipped = {epoch: rest * BATCH if epoch == now else 0 for epoch in range(now, first + epochs)}
+    return [
+        {epoch: dealt(epoch, rank)[skip:] for epoch, skip in skipped.items()}
+        for rank in range(WORLD)
+    ]
+
+
+@pytest.mark.parametrize("name", ["torchrun_gloo", "accelerate_loop"])
+def test_a_loop_stopped_in_mid_epoch_goes_on_with_the_samples_left_for_each_rank(
+    name, images, tmp_path
+):
+    # Not from epoch 0: so the order shows that set_epoch was heeded.
+    example = Example(name, images, tmp_path)
+    epochs = ("--first-epoch", "4", "--epochs", "7")
+    steps = STEPS + 2
+    assert example.run(*epochs, "--stop-after", str(steps)) == stopped(4, steps)
+    assert example.run(*epochs, "--resume") == resumed(4, steps, epochs=3)
+
+
+def test_lightning_goes_on_from_a_checkpoint_in_mid_epoch_and_from_one_at_its_end(
+    images, tmp_path
+):
+    example = Example("lightning_fit", images, tmp_path)
+    # In mid-epoch; then at the end of one, where the next epoch begins with set_epoch alone.
+    for steps in (STEPS + 2, STEPS):
+        assert example.run("--stop-after", str(steps)) == stopped(0, steps)
+        assert example.run("--resume") == resumed(0, steps, epochs=3)
+        for complaint in ("not resumable", "gives up the position"):
+            assert complaint not in example.said
