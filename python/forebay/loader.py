@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -22,6 +24,17 @@ from forebay.state import State
 # More would only stand in each other's way, and a million would not start.
 _MOST_THREADS = 256
 _MOST_BATCHES_AHEAD = 1024
+
+# Held while an engine is started, so that threads that share a loader share its engine.
+_starting = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _starting
+    _starting = threading.Lock()  # a thread that is not in the child may have held the old one
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class PlanSampler(torch.utils.data.Sampler[int]):
@@ -184,7 +197,7 @@ class DataLoader:
         if not self.native and return_index:
             raise ValueError("return_index=True needs a dataset of forebay's")
         self._engine: _forebay.Engine | None = None
-        self._spare: list[_forebay.Job] = []
+        self._spare: list[tuple[_forebay.Engine, _forebay.Job]] = []
         self._epoch = 0
         self._resume: State | None = None
         self._live: weakref.ref[Any] | None = None
@@ -315,7 +328,7 @@ class DataLoader:
         live = None if self._live is None else self._live()
         figures: dict[str, Any] = {} if live is None else live.stats()
         if not figures and self._spare:
-            figures = self._spare[-1].stats()
+            figures = self._spare[-1][1].stats()
         if self._engine is not None and self._engine.is_ours:
             figures = {**figures, **self._engine.stats()}
         return figures
@@ -329,24 +342,34 @@ class DataLoader:
 
     # -- what the iterators need ------------------------------------------------------
 
-    def borrow_job(self) -> _forebay.Job:
-        """A job of this process's engine: a spare one, or a new one."""
-        if self._engine is None or not self._engine.is_ours:
-            self._spare = []
-            self._engine = _forebay.Engine(**self._engine_settings)
-        if self._spare:
-            return self._spare.pop()
-        return self._engine.job(
+    def borrow_job(self) -> tuple[_forebay.Engine, _forebay.Job]:
+        """A job of this process's engine: a spare one, or a new one.
+
+        The borrower holds the engine too: without it, nobody works for the job.
+        """
+        with _starting:
+            engine = self._engine
+            if engine is None or not engine.is_ours:
+                self._spare = []
+                engine = self._engine = _forebay.Engine(**self._engine_settings)
+            while self._spare:
+                made_by, job = self._spare.pop()
+                if made_by is engine:
+                    return engine, job
+        return engine, engine.job(
             self.dataset.native,
             depth=self.depth,
             on_error=self.on_error,
             max_bad_samples=self.max_bad_samples,
         )
 
-    def return_job(self, job: _forebay.Job) -> None:
-        """Keep a job for the next epoch."""
-        if self._engine is not None and self._engine.is_ours:
-            self._spare.append(job)
+    def return_job(self, engine: _forebay.Engine, job: _forebay.Job) -> None:
+        """Keep a job for the next epoch, unless its engine was closed or is another process's.
+
+        Called by `__del__` at any moment, so it takes no lock.
+        """
+        if engine is self._engine and engine.is_ours:
+            self._spare.append((engine, job))
 
     def draw_base_seed(self) -> None:
         """The draw that torch makes at each ``iter``, so that generators agree after it."""

@@ -35,10 +35,16 @@ def back_at(baseline):
     assert descriptors <= baseline[1], f"{descriptors} descriptors, {baseline[1]} before"
 
 
+PROLOGUE = f"""
+import os, random, signal, sys, threading, time
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from processes import *
+"""
+
+
 def start(script, *arguments):
     """A Python that runs ``script``, with this directory's modules in reach."""
-    here = f"import sys\nsys.path.insert(0, {os.path.dirname(__file__)!r})\n"
-    code = here + textwrap.dedent(script)
+    code = PROLOGUE + textwrap.dedent(script)
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,

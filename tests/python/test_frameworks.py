@@ -91,7 +91,7 @@ class Example:
         ]
         with running(command, log) as process:
             code = process.wait(timeout=HANG_SECONDS)
-        assert code == 0, log.read_text(errors="replace")[-5000:]
+        assert code == 0, log.read_text(errors="replace")[-20000:]
         self.said = log.read_text(errors="replace")
         return [
             {int(epoch): ids for epoch, ids in rank.items()}

