@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import mmap
 import resource
 import subprocess
 import sys
@@ -25,6 +26,8 @@ import loaders
 from report import Progress, save, table, tree_cpu
 
 PAGE = 4096
+# The dataset, the slabs, and some.
+WARM = 1600 << 20
 
 
 def touch(batch: Any) -> int:
@@ -79,6 +82,20 @@ def making_tensors_us() -> float:
     return sorted(times)[len(times) // 2] / 1e3
 
 
+def warm_memory(size: int) -> None:
+    """Touches fresh memory and gives it back.
+
+    On a virtual machine, memory that no process used lately is handed out by the host page by
+    page, at seconds a gigabyte. That is the machine's affair, not a loader's, so each contender
+    starts when the guest has just had the memory.
+    """
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    for at in range(0, size, PAGE):
+        memory[at] = 1
+    memory.close()
+
+
 def life(root: Path, contender: loaders.Contender, touching: bool) -> dict[str, Any]:
     """One loader from its making to its end, in this process."""
     import torch
@@ -89,6 +106,7 @@ def life(root: Path, contender: loaders.Contender, touching: bool) -> dict[str, 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     make = loaders.loader(root, contender)
+    warm_memory(WARM)
     start, cpu = time.perf_counter(), tree_cpu()
     loader = make()
     made, made_cpu = time.perf_counter() - start, tree_cpu() - cpu
@@ -121,18 +139,6 @@ def in_a_process(
 def warm(root: Path) -> int:
     """Brings all files into the page cache; gives their bytes."""
     return sum(len(loaders.read(path)) for path, _ in loaders.files(root))
-
-
-def warm_memory(size: int) -> None:
-    """Touches fresh memory in a process that ends at once.
-
-    On a virtual machine, memory that no process has used lately is handed out by the host
-    page by page, at seconds a gigabyte. That is the machine's affair, not a loader's, so each
-    contender starts when the guest has had the memory before.
-    """
-    code = f"import mmap; m = mmap.mmap(-1, {size}); m.madvise(mmap.MADV_HUGEPAGE)\n"
-    code += f"for at in range(0, {size}, 4096): m[at] = 1"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def best(lives: list[dict[str, Any]]) -> dict[str, float]:
@@ -223,7 +229,6 @@ def main() -> None:
     for _ in range(options.repetitions):
         size = warm(root)
         for contender in wanted:
-            warm_memory(3 * size)
             found = in_a_process(root, contender, options)
             if "failed" in found:
                 print(f"{contender.name}: ended with {found['failed']}", file=sys.stderr)

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import argparse
 
+import forebay
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 from tiny_job import Seen, options, small_image, tiny_network
 from torch import nn
-
-import forebay
 
 
 def train(opts: argparse.Namespace, accelerator: Accelerator, seen: Seen) -> None:

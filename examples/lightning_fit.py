@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 
+import forebay
 import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from tiny_job import Seen, options, small_image, tiny_network
 from torch import nn
-
-import forebay
 
 
 class Images(lightning.LightningDataModule):

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 
+import forebay
 import torch
 import torch.distributed
 from tiny_job import Seen, options, small_image, tiny_network
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-import forebay
 
 
 def train(opts: argparse.Namespace, seen: Seen) -> None:

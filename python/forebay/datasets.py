@@ -48,6 +48,9 @@ class Dataset(torch.utils.data.Dataset[Any]):
     ``hedge_after`` (seconds; 0 for never) and ``coalesce_gap`` (bytes).
     """
 
+    # The url without secrets, once it was opened.
+    _shown: str | None = None
+
     def __init__(
         self,
         url: str | os.PathLike[str],
@@ -87,6 +90,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
             spec = {**self._spec, "refresh": "never"} if again else self._spec
             self._opened = _forebay.Dataset(**spec, progress=_Progress(self.root))
             self._forks = _forebay.forks()
+            self._shown = self._opened.url
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,12 +101,16 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         index = range(len(self))[index]
-        raw = torch.frombuffer(bytearray(_forebay.read_sample(self.native, index)) or bytearray(1), dtype=torch.uint8)
+        raw = torch.frombuffer(
+            bytearray(_forebay.read_sample(self.native, index)) or bytearray(1), dtype=torch.uint8
+        )
         raw = raw[: self.native.length(index)]
         return self.item(raw, self.native.label(index), index)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.native.url!r}, samples={len(self)})"
+        if self._shown is None:  # opening failed: a text about it must not try again
+            return f"{type(self).__name__}(not opened)"
+        return f"{type(self).__name__}({self._shown!r}, samples={len(self)})"
 
     @property
     def classes(self) -> list[str]:

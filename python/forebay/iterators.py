@@ -52,7 +52,7 @@ class Position:
         else:
             self.drawn = order.begin(self.epoch)
         consumed = 0 if resume is None else resume.consumed
-        self.rest = self.drawn.epoch.from_position(consumed) if consumed else self.drawn.epoch
+        self.rest = self.drawn.epoch.rest(consumed) if consumed else self.drawn.epoch
         return f"{self.drawn.tag} from {consumed}"
 
     def state(self) -> State:
@@ -83,7 +83,6 @@ class EngineIterator(Iterator[Any]):
         self._begun = False
         self._closed = False
         self._asked = 0
-        self._warned = False
         self._taken = 0
         self._engine, self._job = loader.borrow_job()
         if isinstance(self._order, HandedOver):
@@ -135,6 +134,7 @@ class EngineIterator(Iterator[Any]):
             raise StopIteration
         if not self.position.started and self._loader.start(self):
             self._job.cancel()
+            self._order = self.position.order
             self._begun = False
         if not self._begun:
             self._begin()
@@ -177,8 +177,9 @@ class EngineIterator(Iterator[Any]):
         return done
 
     def _watch_slabs(self) -> None:
-        if not self._warned and self._job.slabs_out > self._loader.depth + _KEPT_BATCHES:
-            self._warned = True
+        loader = self._loader
+        if not loader.warned_of_slabs and self._job.slabs_out > loader.depth + _KEPT_BATCHES:
+            loader.warned_of_slabs = True
             warnings.warn(
                 f"{self._job.slabs_out} batches are still referred to; each keeps its memory. "
                 "Copy what you keep (tensor.clone()) if memory runs short.",

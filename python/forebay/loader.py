@@ -204,6 +204,7 @@ class DataLoader:
         self._position: Position | None = None
         self._planned_torch: Any = None
         self._base_seed_drawn = False
+        self.warned_of_slabs = False
 
     # -- torch's attributes -----------------------------------------------------------
 
@@ -436,7 +437,9 @@ def _choose_seed(
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise ValueError(f"seed={seed!r} is not a seed; it is a whole number from 0 to 2**63-1")
         if chosen:
-            raise ValueError("seed= makes the order; it goes with neither sampler nor batch_sampler")
+            raise ValueError(
+                "seed= makes the order; it goes with neither sampler nor batch_sampler"
+            )
         if generator is not None:
             raise ValueError("seed= and generator= both make the order; pass one of them")
         return seed

@@ -187,9 +187,7 @@ class FromGenerator:
 
     def _of(self, state: np.ndarray) -> Drawn:
         packed = base64.b64encode(bytes(_forebay.pack_generator(state))).decode()
-        plan = _plan(
-            self._samples, self._batching, Share(), indices=self._stream.indices(state)
-        )
+        plan = _plan(self._samples, self._batching, Share(), indices=self._stream.indices(state))
         saved = {"kind": "generator", "state": packed}
         return Drawn(f"generator {packed}", plan.epoch(0), 0, saved)
 

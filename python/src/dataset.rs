@@ -28,8 +28,7 @@ pub(crate) struct Dataset {
 
 impl Dataset {
     fn path_of(&self, sample: u32) -> PyResult<String> {
-        let index = self.core()?.index();
-        Ok(format!("{}/{}", index.url(), index.name(sample).map_err(errors::index)?))
+        self.core()?.path(sample).map_err(errors::index)
     }
 
     pub(crate) fn core(&self) -> PyResult<&Arc<core::Dataset>> {
@@ -56,7 +55,10 @@ impl Dataset {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let layout = match (layout, manifest) {
-            ("folders", _) => core::Layout::ClassFolders { extensions, allow_empty },
+            ("folders", _) => core::Layout::ClassFolders {
+                extensions,
+                allow_empty,
+            },
             ("manifest", Some(manifest)) => core::Layout::Manifest { manifest },
             ("tar", _) => core::Layout::Tar,
             (other, _) => return Err(PyValueError::new_err(format!("no layout {other:?}"))),
@@ -70,13 +72,26 @@ impl Dataset {
                 return Err(PyValueError::new_err(text));
             }
         };
-        let storage_options =
-            storage_options.unwrap_or_default().into_iter().map(|(key, value)| (key, value.into())).collect();
+        let storage_options = storage_options
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(key, value)| (key, value.into()))
+            .collect();
         let read = read_settings(read.unwrap_or_default())?;
-        let spec = core::DatasetSpec { url, layout, storage_options, index_dir, refresh, read };
+        let spec = core::DatasetSpec {
+            url,
+            layout,
+            storage_options,
+            index_dir,
+            refresh,
+            read,
+        };
         let dataset = open(py, spec, progress)?;
         let url = dataset.index().url().to_owned();
-        Ok(Self { core: Native::new(Arc::new(dataset)), url })
+        Ok(Self {
+            core: Native::new(Arc::new(dataset)),
+            url,
+        })
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -99,7 +114,14 @@ impl Dataset {
             let counts = (difference.added, difference.changed, difference.removed);
             dict.set_item("refreshed", counts)?;
         }
-        dict.set_item("warnings", opened.warning.iter().chain(&opened.rebuilt_because_corrupt).collect::<Vec<_>>())?;
+        dict.set_item(
+            "warnings",
+            opened
+                .warning
+                .iter()
+                .chain(&opened.rebuilt_because_corrupt)
+                .collect::<Vec<_>>(),
+        )?;
         Ok(dict)
     }
 
@@ -138,18 +160,25 @@ impl Dataset {
     }
 
     fn paths(&self) -> PyResult<Vec<String>> {
-        (0..self.core()?.index().len()).map(|sample| self.path_of(sample)).collect()
+        (0..self.core()?.index().len())
+            .map(|sample| self.path_of(sample))
+            .collect()
     }
 
     fn labels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let index = self.core()?.index();
-        let labels: Result<Vec<_>, _> = (0..index.len()).map(|sample| index.label(sample)).collect();
+        let labels: Result<Vec<_>, _> =
+            (0..index.len()).map(|sample| index.label(sample)).collect();
         Ok(labels.map_err(errors::index)?.into_pyarray(py))
     }
 }
 
 /// Opens on another thread, so that Ctrl-C ends the wait; the listing then ends unseen.
-fn open(py: Python<'_>, spec: core::DatasetSpec, progress: Option<Py<PyAny>>) -> PyResult<core::Dataset> {
+fn open(
+    py: Python<'_>,
+    spec: core::DatasetSpec,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<core::Dataset> {
     struct Counter(AtomicU64);
     impl core::Progress for Counter {
         fn listed(&self, objects: u64) {
@@ -165,9 +194,16 @@ fn open(py: Python<'_>, spec: core::DatasetSpec, progress: Option<Py<PyAny>>) ->
     // One receiver for one thread, though its type is not Sync.
     let receive = std::sync::Mutex::new(receive);
     loop {
-        let answer = py.detach(|| receive.lock().expect("held by this thread alone").recv_timeout(STEP));
+        let answer = py.detach(|| {
+            receive
+                .lock()
+                .expect("held by this thread alone")
+                .recv_timeout(STEP)
+        });
         let tell = |done: bool| match &progress {
-            Some(progress) => progress.call1(py, (counter.0.load(Ordering::Relaxed), done)).map(drop),
+            Some(progress) => progress
+                .call1(py, (counter.0.load(Ordering::Relaxed), done))
+                .map(drop),
             None => Ok(()),
         };
         match answer {
@@ -180,7 +216,9 @@ fn open(py: Python<'_>, spec: core::DatasetSpec, progress: Option<Py<PyAny>>) ->
                 tell(false)?;
             }
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(errors::Error::new_err("opening the dataset failed unexpectedly"));
+                return Err(errors::Error::new_err(
+                    "opening the dataset failed unexpectedly",
+                ));
             }
         }
     }
@@ -190,13 +228,17 @@ fn read_settings(given: BTreeMap<String, f64>) -> PyResult<core::ReadSettings> {
     let mut settings = core::ReadSettings::default();
     for (name, value) in given {
         if !value.is_finite() || value < 0.0 {
-            return Err(PyValueError::new_err(format!("{name}={value} is not a number from 0")));
+            return Err(PyValueError::new_err(format!(
+                "{name}={value} is not a number from 0"
+            )));
         }
         match name.as_str() {
             "requests_in_flight" => settings.requests_in_flight = (value as usize).max(1),
             "bytes_in_flight" => settings.bytes_in_flight = (value as u64).max(1),
             "deadline" => settings.deadline = Duration::from_secs_f64(value),
-            "hedge_after" => settings.hedge_after = (value > 0.0).then(|| Duration::from_secs_f64(value)),
+            "hedge_after" => {
+                settings.hedge_after = (value > 0.0).then(|| Duration::from_secs_f64(value));
+            }
             "coalesce_gap" => settings.coalesce_gap = value as u64,
             other => return Err(PyValueError::new_err(format!("no read setting {other:?}"))),
         }
@@ -206,8 +248,13 @@ fn read_settings(given: BTreeMap<String, f64>) -> PyResult<core::ReadSettings> {
 
 /// The members of one sample of a tar shard: (key, extension, start, end) each.
 #[pyfunction]
-pub(crate) fn tar_members(bytes: PyReadonlyArray1<'_, u8>) -> PyResult<Vec<(String, String, u64, u64)>> {
+pub(crate) fn tar_members(
+    bytes: PyReadonlyArray1<'_, u8>,
+) -> PyResult<Vec<(String, String, u64, u64)>> {
     let members = core::tar::members(bytes.as_slice()?)
         .map_err(|error| errors::CorruptError::new_err(error.to_string()))?;
-    Ok(members.into_iter().map(|member| (member.key, member.ext, member.range.start, member.range.end)).collect())
+    Ok(members
+        .into_iter()
+        .map(|member| (member.key, member.ext, member.range.start, member.range.end))
+        .collect())
 }

@@ -34,8 +34,15 @@ impl Engine {
         epoch: Option<u64>,
     ) -> PyResult<Self> {
         let policy = find_policy(policy, epoch)?;
-        let settings = core::EngineSettings { memory, readahead, policy, threads };
-        let engine = py.detach(|| core::Engine::new(settings)).map_err(errors::engine)?;
+        let settings = core::EngineSettings {
+            memory,
+            readahead,
+            policy,
+            threads,
+        };
+        let engine = py
+            .detach(|| core::Engine::new(settings))
+            .map_err(errors::engine)?;
         Ok(Self(Native::new(engine)))
     }
 
@@ -47,16 +54,32 @@ impl Engine {
 
     /// A new job on a dataset.
     #[pyo3(signature = (dataset, *, depth, on_error, max_bad_samples))]
-    fn job(&self, dataset: &Dataset, depth: usize, on_error: &str, max_bad_samples: usize) -> PyResult<Job> {
+    fn job(
+        &self,
+        dataset: &Dataset,
+        depth: usize,
+        on_error: &str,
+        max_bad_samples: usize,
+    ) -> PyResult<Job> {
         let on_error = match on_error {
             "raise" => core::OnError::Raise,
             "replace" => core::OnError::Replace,
             other => {
-                return Err(PyValueError::new_err(format!("on_error is 'raise' or 'replace', not {other:?}")));
+                return Err(PyValueError::new_err(format!(
+                    "on_error is 'raise' or 'replace', not {other:?}"
+                )));
             }
         };
-        let settings = core::JobSettings { depth, on_error, max_bad_samples };
-        let job = self.0.get()?.job(dataset.core()?.clone(), settings).map_err(errors::engine)?;
+        let settings = core::JobSettings {
+            depth,
+            on_error,
+            max_bad_samples,
+        };
+        let job = self
+            .0
+            .get()?
+            .job(dataset.core()?.clone(), settings)
+            .map_err(errors::engine)?;
         Ok(Job(Native::new(job)))
     }
 
@@ -86,7 +109,10 @@ impl Engine {
 /// `epoch`: samples in an epoch, where known.
 fn find_policy(name: &str, epoch: Option<u64>) -> PyResult<Box<dyn core::cache::Policy>> {
     // One process is all there is: nobody else holds what it keeps.
-    let settings = core::cache::PolicySettings { epoch, sole_copy: true };
+    let settings = core::cache::PolicySettings {
+        epoch,
+        sole_copy: true,
+    };
     core::cache::policy_by_name(name, settings).ok_or_else(|| {
         let names = core::cache::POLICIES.join(", ");
         PyValueError::new_err(format!("policy is one of {names}, not {name:?}"))
@@ -102,21 +128,30 @@ impl Job {
     /// Begins a planned epoch.
     fn begin(&self, py: Python<'_>, tag: &str, epoch: &Epoch, rank: u32) -> PyResult<()> {
         let job = self.0.get()?;
-        let sequence = core::Sequence::Planned { epoch: epoch.0.clone(), rank };
-        py.detach(|| job.begin(tag, sequence)).map_err(errors::engine)
+        let sequence = core::Sequence::Planned {
+            epoch: epoch.0.clone(),
+            rank,
+        };
+        py.detach(|| job.begin(tag, sequence))
+            .map_err(errors::engine)
     }
 
     /// Begins an epoch whose batches are handed over by `push`.
     fn begin_listed(&self, py: Python<'_>, tag: &str) -> PyResult<()> {
         let job = self.0.get()?;
-        py.detach(|| job.begin(tag, core::Sequence::listed())).map_err(errors::engine)
+        py.detach(|| job.begin(tag, core::Sequence::listed()))
+            .map_err(errors::engine)
     }
 
     /// Tells which epoch comes after this one.
     fn foresee(&self, py: Python<'_>, tag: &str, epoch: &Epoch, rank: u32) -> PyResult<()> {
         let job = self.0.get()?;
-        let sequence = core::Sequence::Planned { epoch: epoch.0.clone(), rank };
-        py.detach(|| job.foresee(tag, sequence)).map_err(errors::engine)
+        let sequence = core::Sequence::Planned {
+            epoch: epoch.0.clone(),
+            rank,
+        };
+        py.detach(|| job.foresee(tag, sequence))
+            .map_err(errors::engine)
     }
 
     /// Hands a batch over.
@@ -136,7 +171,11 @@ impl Job {
     /// None at the end of the epoch. Waits at most `timeout` seconds (0: for ever).
     fn next<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let job = self.0.get()?;
-        let mut steps = if timeout > 0.0 { (timeout / STEP.as_secs_f64()).ceil() as u64 } else { u64::MAX };
+        let mut steps = if timeout > 0.0 {
+            (timeout / STEP.as_secs_f64()).ceil() as u64
+        } else {
+            u64::MAX
+        };
         loop {
             match py.detach(|| job.next(STEP)).map_err(errors::engine)? {
                 core::Next::Batch(batch) => return hand_over(py, &batch).map(Some),
@@ -226,8 +265,16 @@ fn process_engine() -> PyResult<Arc<core::Engine>> {
         Some(_) => std::mem::forget(engine.take()),
         None => {}
     }
-    let memory = std::env::var("FOREBAY_PROCESS_MEMORY").ok().and_then(|text| text.parse().ok()).unwrap_or(64 << 20);
-    let settings = core::EngineSettings { memory, readahead: 0, policy: find_policy("minio", None)?, threads: 1 };
+    let memory = std::env::var("FOREBAY_PROCESS_MEMORY")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(64 << 20);
+    let settings = core::EngineSettings {
+        memory,
+        readahead: 0,
+        policy: find_policy("minio", None)?,
+        threads: 1,
+    };
     let made = Arc::new(core::Engine::new(settings).map_err(errors::engine)?);
     *engine = Some((forks(), made.clone()));
     Ok(made)
@@ -235,8 +282,13 @@ fn process_engine() -> PyResult<Arc<core::Engine>> {
 
 /// One sample's bytes, read through the engine of this process.
 #[pyfunction]
-pub(crate) fn read_sample<'py>(py: Python<'py>, dataset: &Dataset, sample: u32) -> PyResult<Vec<u8>> {
+pub(crate) fn read_sample<'py>(
+    py: Python<'py>,
+    dataset: &Dataset,
+    sample: u32,
+) -> PyResult<Vec<u8>> {
     let engine = process_engine()?;
     let dataset = dataset.core()?.clone();
-    py.detach(|| engine.read(&dataset, sample)).map_err(errors::engine)
+    py.detach(|| engine.read(&dataset, sample))
+        .map_err(errors::engine)
 }

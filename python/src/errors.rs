@@ -6,10 +6,25 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 create_exception!(forebay, Error, PyException, "Base of forebay's errors.");
-create_exception!(forebay, UnavailableError, Error, "The other side did not answer: try again.");
-create_exception!(forebay, CorruptError, Error, "Bytes are not what was promised.");
+create_exception!(
+    forebay,
+    UnavailableError,
+    Error,
+    "The other side did not answer: try again."
+);
+create_exception!(
+    forebay,
+    CorruptError,
+    Error,
+    "Bytes are not what was promised."
+);
 create_exception!(forebay, InvalidError, Error, "The call is wrong: mend it.");
-create_exception!(forebay, ExhaustedError, Error, "A limit was reached: raise it.");
+create_exception!(
+    forebay,
+    ExhaustedError,
+    Error,
+    "A limit was reached: raise it."
+);
 create_exception!(forebay, ClosedError, Error, "What was asked is shut down.");
 
 /// An error with its causes and its hint, as the exception of its kind.

@@ -43,7 +43,10 @@ pub(crate) struct Native<T> {
 
 impl<T> Native<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { value: Some(value), forks: forks() }
+        Self {
+            value: Some(value),
+            forks: forks(),
+        }
     }
 
     pub(crate) fn is_ours(&self) -> bool {
@@ -58,7 +61,9 @@ impl<T> Native<T> {
                  hint: iterate over the loader anew in the child, or make it there",
             ));
         }
-        self.value.as_ref().ok_or_else(|| ClosedError::new_err("the loader is closed"))
+        self.value
+            .as_ref()
+            .ok_or_else(|| ClosedError::new_err("the loader is closed"))
     }
 
     pub(crate) fn close(&mut self) {

@@ -17,7 +17,9 @@ mod _forebay {
     #[pymodule_export]
     use super::door::{Engine, Job, read_sample};
     #[pymodule_export]
-    use super::errors::{ClosedError, CorruptError, Error, ExhaustedError, InvalidError, UnavailableError};
+    use super::errors::{
+        ClosedError, CorruptError, Error, ExhaustedError, InvalidError, UnavailableError,
+    };
     #[pymodule_export]
     use super::fork::forks;
     #[pymodule_export]

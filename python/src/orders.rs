@@ -25,19 +25,30 @@ impl Sampler {
     #[staticmethod]
     #[pyo3(signature = (samples, count, replacement=false))]
     fn random(samples: u32, count: u64, replacement: bool) -> Self {
-        Self(Stream::Random { samples, count, replacement, dialect: Dialect::Current })
+        Self(Stream::Random {
+            samples,
+            count,
+            replacement,
+            dialect: Dialect::Current,
+        })
     }
 
     /// `SubsetRandomSampler`.
     #[staticmethod]
     fn subset(indices: PyReadonlyArray1<'_, u32>) -> PyResult<Self> {
-        Ok(Self(Stream::Subset { indices: indices.as_slice()?.into(), dialect: Dialect::Current }))
+        Ok(Self(Stream::Subset {
+            indices: indices.as_slice()?.into(),
+            dialect: Dialect::Current,
+        }))
     }
 
     /// `WeightedRandomSampler(replacement=True)`.
     #[staticmethod]
     fn weighted(weights: PyReadonlyArray1<'_, f64>, count: u64) -> PyResult<Self> {
-        Ok(Self(Stream::Weighted { weights: weights.as_slice()?.into(), count }))
+        Ok(Self(Stream::Weighted {
+            weights: weights.as_slice()?.into(),
+            count,
+        }))
     }
 
     fn __len__(&self) -> usize {
@@ -45,15 +56,27 @@ impl Sampler {
     }
 
     /// The stream drawn from a generator in this state.
-    fn indices<'py>(&self, py: Python<'py>, state: PyReadonlyArray1<'py, u8>) -> PyResult<Bound<'py, PyArray1<u32>>> {
+    fn indices<'py>(
+        &self,
+        py: Python<'py>,
+        state: PyReadonlyArray1<'py, u8>,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let mut engine = engine(&state)?;
-        let indices = py.detach(|| self.0.indices(&mut engine)).map_err(errors::plan)?;
+        let indices = py
+            .detach(|| self.0.indices(&mut engine))
+            .map_err(errors::plan)?;
         Ok(indices.into_pyarray(py))
     }
 
     /// The stream drawn from a fresh generator of this seed.
-    fn indices_of_seed<'py>(&self, py: Python<'py>, seed: u64) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let indices = py.detach(|| self.0.indices(&mut Mt19937::new(seed))).map_err(errors::plan)?;
+    fn indices_of_seed<'py>(
+        &self,
+        py: Python<'py>,
+        seed: u64,
+    ) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let indices = py
+            .detach(|| self.0.indices(&mut Mt19937::new(seed)))
+            .map_err(errors::plan)?;
         Ok(indices.into_pyarray(py))
     }
 
@@ -108,7 +131,8 @@ pub(crate) fn unpack_generator<'py>(
 /// `torch.randperm(n)` under `manual_seed(seed)`.
 #[pyfunction]
 pub(crate) fn randperm(py: Python<'_>, n: u32, seed: u64) -> Bound<'_, PyArray1<u32>> {
-    py.detach(|| forebay_engine::plan::randperm(&mut Mt19937::new(seed), n)).into_pyarray(py)
+    py.detach(|| forebay_engine::plan::randperm(&mut Mt19937::new(seed), n))
+        .into_pyarray(py)
 }
 
 /// Successive `torch.randperm(n)` from a generator in this state, into `out`; the state after.
@@ -119,7 +143,9 @@ pub(crate) fn randperm_into<'py>(
     out: &Bound<'py, PyArray1<u32>>,
 ) -> PyResult<Bound<'py, PyArray1<u8>>> {
     let mut engine = engine(&state)?;
-    let mut out = out.try_readwrite().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let mut out = out
+        .try_readwrite()
+        .map_err(|error| PyValueError::new_err(error.to_string()))?;
     let ids = out.as_slice_mut()?;
     forebay_engine::plan::randperm_into(&mut engine, ids);
     let mut bytes = state.as_slice()?.to_vec();

@@ -30,7 +30,11 @@ impl Plan {
         drop_last: bool,
     ) -> PyResult<Self> {
         let order = match (seed, indices) {
-            (Some(_), Some(_)) => return Err(PyValueError::new_err("a plan has a seed or indices, not both")),
+            (Some(_), Some(_)) => {
+                return Err(PyValueError::new_err(
+                    "a plan has a seed or indices, not both",
+                ));
+            }
             (Some(seed), None) => core::Order::Seeded { seed },
             (None, Some(indices)) => core::Order::Given(Arc::from(indices.as_slice()?)),
             (None, None) => core::Order::Sequential,
@@ -39,14 +43,24 @@ impl Plan {
             "pad" => core::Uneven::Pad,
             "drop" => core::Uneven::Drop,
             "keep" => core::Uneven::Keep,
-            other => return Err(PyValueError::new_err(format!("uneven is pad, drop or keep, not {other:?}"))),
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "uneven is pad, drop or keep, not {other:?}"
+                )));
+            }
         };
         let deal = match deal {
             "strided" => core::Deal::Strided { uneven },
             "batches" => core::Deal::Batches,
-            other => return Err(PyValueError::new_err(format!("deal is strided or batches, not {other:?}"))),
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "deal is strided or batches, not {other:?}"
+                )));
+            }
         };
-        core::Plan::new(samples, order, deal, world, batch_size, drop_last).map(Self).map_err(errors::plan)
+        core::Plan::new(samples, order, deal, world, batch_size, drop_last)
+            .map(Self)
+            .map_err(errors::plan)
     }
 
     /// Epoch `epoch`, from its start.
@@ -62,7 +76,7 @@ pub(crate) struct Epoch(pub(crate) core::Epoch);
 #[pymethods]
 impl Epoch {
     /// What remains once the first `consumed` positions of the order are used up.
-    fn from_position(&self, consumed: u64) -> Self {
+    fn rest(&self, consumed: u64) -> Self {
         Self(self.0.from_position(consumed))
     }
 
@@ -84,15 +98,21 @@ impl Epoch {
     /// The samples of one batch of a rank.
     fn batch(&self, rank: u32, index: u64) -> PyResult<Vec<u32>> {
         if index >= self.0.batches(rank) {
-            return Err(PyValueError::new_err(format!("the epoch has {} batches", self.0.batches(rank))));
+            return Err(PyValueError::new_err(format!(
+                "the epoch has {} batches",
+                self.0.batches(rank)
+            )));
         }
         Ok(self.0.batch(rank, index).collect())
     }
 
     /// Every sample of a rank, in order.
     fn samples<'py>(&self, py: Python<'py>, rank: u32) -> Bound<'py, PyArray1<u32>> {
-        let samples: Vec<u32> =
-            py.detach(|| (0..self.0.len(rank)).map(|position| self.0.sample(rank, position)).collect());
+        let samples: Vec<u32> = py.detach(|| {
+            (0..self.0.len(rank))
+                .map(|position| self.0.sample(rank, position))
+                .collect()
+        });
         samples.into_pyarray(py)
     }
 }

@@ -92,13 +92,20 @@ pub(crate) fn capsule(
         Element::U8 => (1, 8),
         Element::I64 => (0, 64),
     };
-    assert!(offset + count * usize::from(bits / 8) <= lease.len(), "a tensor inside its slab");
+    assert!(
+        offset + count * usize::from(bits / 8) <= lease.len(),
+        "a tensor inside its slab"
+    );
     let mut managed = Box::new(Managed {
         tensor: DlTensor {
             data: lease.as_ptr().wrapping_add(offset).cast(),
             device: DlDevice { kind: 1, id: 0 },
             ndim: 1,
-            dtype: DlDataType { code, bits, lanes: 1 },
+            dtype: DlDataType {
+                code,
+                bits,
+                lanes: 1,
+            },
             shape: ptr::null_mut(),
             strides: ptr::null_mut(),
             byte_offset: 0,

@@ -54,7 +54,9 @@ def test_a_user_who_writes_into_a_batch_does_not_change_the_next_epoch(folder):
         labels.zero_()
     after = [samples for samples, _ in loader]
     assert all(
-        torch.equal(a, b) for x, y in zip(before, after, strict=True) for a, b in zip(x, y, strict=True)
+        torch.equal(a, b)
+        for x, y in zip(before, after, strict=True)
+        for a, b in zip(x, y, strict=True)
     )
 
 
@@ -131,7 +133,10 @@ def test_tar_shards_give_the_samples_that_webdataset_gives(tmp_path):
     assert [dataset[i] for i in range(len(dataset))] == expected
     theirs = list(webdataset.WebDataset(pattern, shardshuffle=False))
     ours = [dataset[i] for i in range(len(dataset))]
-    names = [{k: v for k, v in sample.items() if k not in ("__url__", "__local_path__")} for sample in theirs]
+    names = [
+        {k: v for k, v in sample.items() if k not in ("__url__", "__local_path__")}
+        for sample in theirs
+    ]
     assert names == ours
     loader = forebay.DataLoader(dataset, batch_size=4, shuffle=True, seed=2)
     keys = []

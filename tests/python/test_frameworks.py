@@ -139,9 +139,7 @@ def test_a_loop_stopped_in_mid_epoch_goes_on_with_the_samples_left_for_each_rank
     assert example.run(*epochs, "--resume") == resumed(4, steps, epochs=3)
 
 
-def test_lightning_goes_on_from_a_checkpoint_in_mid_epoch_and_from_one_at_its_end(
-    images, tmp_path
-):
+def test_lightning_goes_on_from_a_checkpoint_in_mid_epoch_and_from_one_at_its_end(images, tmp_path):
     example = Example("lightning_fit", images, tmp_path)
     # In mid-epoch; then at the end of one, where the next epoch begins with set_epoch alone.
     for steps in (STEPS + 2, STEPS):

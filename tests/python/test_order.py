@@ -82,7 +82,9 @@ def test_the_largest_randperm_branch_is_torchs():
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_a_shuffled_loader_yields_torchs_indices(folder, own_generator, workers, persistent, drop_last):
+def test_a_shuffled_loader_yields_torchs_indices(
+    folder, own_generator, workers, persistent, drop_last
+):
     if persistent and not workers:
         pytest.skip("torch refuses it")
     dataset = forebay.FileFolder(folder)
@@ -288,7 +290,11 @@ def test_any_map_style_dataset_comes_in_the_same_order():
                 torch.manual_seed(7)
                 generator = torch.Generator().manual_seed(3) if own_generator else None
                 loader = kind(
-                    Numbers(25), batch_size=4, shuffle=True, num_workers=workers, generator=generator
+                    Numbers(25),
+                    batch_size=4,
+                    shuffle=True,
+                    num_workers=workers,
+                    generator=generator,
                 )
                 epochs = [torch_ids(loader, stop) for stop in (None, 2, None)]
                 after = torch.default_generator.get_state().tolist()

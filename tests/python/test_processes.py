@@ -14,6 +14,9 @@ from data import content
 from processes import LONG, back_at, census, finish, run, start
 from silence import Silence
 
+# A loader's timeout where a failure would be an endless wait.
+GUARD = 60
+
 
 def ids(loader):
     """The sample numbers of an epoch, batch by batch."""
@@ -68,7 +71,7 @@ def test_a_loader_that_is_closed_can_be_iterated_again(folder):
 
 
 def test_an_iterator_whose_loader_was_closed_says_so(folder):
-    loader = make(folder, timeout=LONG)
+    loader = make(folder, timeout=GUARD)
     iterator = iter(loader)
     next(iterator)
     loader.close()
@@ -78,7 +81,7 @@ def test_an_iterator_whose_loader_was_closed_says_so(folder):
 
 
 def test_closing_from_another_thread_ends_a_wait(silence):
-    loader = forebay.DataLoader(silence.dataset(), 4, timeout=LONG)
+    loader = forebay.DataLoader(silence.dataset(), 4, timeout=GUARD)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(next, iter(loader))
         assert silence.asked.wait(LONG)
@@ -88,7 +91,7 @@ def test_closing_from_another_thread_ends_a_wait(silence):
 
 
 def test_an_old_iterator_does_not_spoil_the_loader_after_it_was_closed(folder):
-    loader = make(folder, seed=1, shuffle=True, timeout=LONG)
+    loader = make(folder, seed=1, shuffle=True, timeout=GUARD)
     old = iter(loader)
     next(old)
     loader.close()
@@ -202,7 +205,7 @@ def test_nested_loops_over_one_loader_see_every_sample_each_time(folder, name):
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_a_loader_shared_by_threads_gives_each_a_whole_epoch(folder, name):
-    loader = make(folder, num_workers=2, timeout=LONG, **ORDERS[name]())
+    loader = make(folder, num_workers=2, timeout=GUARD, **ORDERS[name]())
     expected = list(range(20 if name == "unknown sampler" else 25))
     meet = threading.Barrier(4)
 

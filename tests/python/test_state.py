@@ -13,7 +13,12 @@ N, BATCH = 25, 2
 def make(dataset, rank=0, world=1, **more):
     more = {"seed": 5, "shuffle": True, **more}
     return forebay.DataLoader(
-        dataset, more.pop("batch_size", BATCH), rank=rank, world_size=world, return_index=True, **more
+        dataset,
+        more.pop("batch_size", BATCH),
+        rank=rank,
+        world_size=world,
+        return_index=True,
+        **more,
     )
 
 
@@ -108,7 +113,12 @@ def test_orders_drawn_from_generators_resume_as_well(folder, own_generator, work
     def build(seed):
         generator = torch.Generator().manual_seed(seed) if own_generator else None
         return forebay.DataLoader(
-            dataset, BATCH, shuffle=True, generator=generator, num_workers=workers, return_index=True
+            dataset,
+            BATCH,
+            shuffle=True,
+            generator=generator,
+            num_workers=workers,
+            return_index=True,
         )
 
     torch.manual_seed(1)

@@ -4,8 +4,8 @@
 //!   | ids i64 x n | labels i64 x n | sample 0 | sample 1 | ... | sample n-1 |
 //! ```
 
-use crate::slab::{SlabLease, SlabPool, SlabWriter};
 use crate::Error;
+use crate::slab::{SlabLease, SlabPool, SlabWriter};
 
 /// Where each part of a batch lies in its slab.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +29,13 @@ impl Layout {
                 offset
             })
             .collect();
-        Self { ids, labels, lengths, offsets, total }
+        Self {
+            ids,
+            labels,
+            lengths,
+            offsets,
+            total,
+        }
     }
 
     /// Where the samples' bytes begin.
@@ -77,8 +83,15 @@ impl Batch {
         stand_ins: &[StandIn],
         pool: &SlabPool,
     ) -> Result<Self, Error> {
-        let batch = Self { layout, slab: slab.finish() };
-        if stand_ins.is_empty() { Ok(batch) } else { batch.with_stand_ins(stand_ins, pool) }
+        let batch = Self {
+            layout,
+            slab: slab.finish(),
+        };
+        if stand_ins.is_empty() {
+            Ok(batch)
+        } else {
+            batch.with_stand_ins(stand_ins, pool)
+        }
     }
 
     #[allow(unsafe_code)]
@@ -95,12 +108,18 @@ impl Batch {
         for slot in 0..layout.ids.len() {
             let bytes = match stand_ins.iter().find(|stand_in| stand_in.slot == slot) {
                 Some(stand_in) => &stand_in.bytes[..],
-                None => self.slab.read(self.layout.offsets[slot], self.layout.lengths[slot] as usize),
+                None => self.slab.read(
+                    self.layout.offsets[slot],
+                    self.layout.lengths[slot] as usize,
+                ),
             };
             // SAFETY: slots are disjoint by layout, and this thread is the only writer.
             unsafe { slab.part(layout.offsets[slot], bytes.len()) }.copy_from_slice(bytes);
         }
-        Ok(Self { layout, slab: slab.finish() })
+        Ok(Self {
+            layout,
+            slab: slab.finish(),
+        })
     }
 
     /// How many samples.
@@ -130,7 +149,10 @@ impl Batch {
 
     /// The bytes of the sample in `slot`.
     pub fn sample(&self, slot: usize) -> &[u8] {
-        self.slab.read(self.layout.offsets[slot], self.layout.lengths[slot] as usize)
+        self.slab.read(
+            self.layout.offsets[slot],
+            self.layout.lengths[slot] as usize,
+        )
     }
 
     /// The slab, for tensors to lie on.

@@ -38,7 +38,9 @@ pub(crate) struct Board {
 
 impl std::fmt::Debug for Board {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Board").field("closing", &self.closing).finish_non_exhaustive()
+        f.debug_struct("Board")
+            .field("closing", &self.closing)
+            .finish_non_exhaustive()
     }
 }
 
@@ -104,18 +106,26 @@ impl Crew {
     /// Starts `threads` threads.
     pub(crate) fn start(threads: usize) -> Result<Self, Error> {
         let board = Arc::new(Board::default());
-        let mut crew = Self { board: board.clone(), threads: Vec::with_capacity(threads) };
+        let mut crew = Self {
+            board: board.clone(),
+            threads: Vec::with_capacity(threads),
+        };
         for number in 0..threads {
             let board = board.clone();
             let thread = with_signals_blocked(|| {
-                std::thread::Builder::new().name(format!("forebay-crew-{number}")).spawn(move || {
-                    board.run(number);
-                    // Counted under the lock, so that a shutdown need not poll.
-                    *board.lock.lock().expect("the board's lock") += 1;
-                    board.changed.notify_all();
-                })
+                std::thread::Builder::new()
+                    .name(format!("forebay-crew-{number}"))
+                    .spawn(move || {
+                        board.run(number);
+                        // Counted under the lock, so that a shutdown need not poll.
+                        *board.lock.lock().expect("the board's lock") += 1;
+                        board.changed.notify_all();
+                    })
             })
-            .map_err(|source| Error::System { what: "starting a thread of the crew", source })?;
+            .map_err(|source| Error::System {
+                what: "starting a thread of the crew",
+                source,
+            })?;
             crew.threads.push(thread);
         }
         Ok(crew)
@@ -142,7 +152,12 @@ impl Drop for Crew {
             if left.is_zero() {
                 return; // left behind: see the module's text
             }
-            done = self.board.changed.wait_timeout(done, left).expect("the board's lock").0;
+            done = self
+                .board
+                .changed
+                .wait_timeout(done, left)
+                .expect("the board's lock")
+                .0;
         }
         drop(done);
         for thread in self.threads.drain(..) {

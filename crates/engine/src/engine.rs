@@ -36,7 +36,9 @@ pub(crate) struct Plant {
 impl Plant {
     /// The runtime's handle; there once a job on a remote dataset was made.
     pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
-        self.runtime.get().expect("a remote job starts the runtime first")
+        self.runtime
+            .get()
+            .expect("a remote job starts the runtime first")
     }
 }
 
@@ -70,8 +72,18 @@ impl Engine {
             let board = board.clone();
             move || board.wake()
         }));
-        let plant = Arc::new(Plant { tier, board, readahead, runtime: OnceLock::new() });
-        Ok(Self { plant, crew, runtime: Mutex::new(None), tags: Mutex::default() })
+        let plant = Arc::new(Plant {
+            tier,
+            board,
+            readahead,
+            runtime: OnceLock::new(),
+        });
+        Ok(Self {
+            plant,
+            crew,
+            runtime: Mutex::new(None),
+            tags: Mutex::default(),
+        })
     }
 
     /// A new job on `dataset`. Fails if the largest sample can never fit in memory.
@@ -95,7 +107,10 @@ impl Engine {
 
     /// Figures so far.
     pub fn stats(&self) -> EngineStats {
-        EngineStats { threads: self.crew.len(), memory: self.plant.tier.stats() }
+        EngineStats {
+            threads: self.crew.len(),
+            memory: self.plant.tier.stats(),
+        }
     }
 
     fn tag(&self, dataset: &Dataset) -> u32 {
@@ -119,7 +134,10 @@ impl Engine {
                     .enable_all()
                     .build()
             })
-            .map_err(|source| Error::System { what: "starting the network threads", source })?;
+            .map_err(|source| Error::System {
+                what: "starting the network threads",
+                source,
+            })?;
             let _ = self.plant.runtime.set(started.handle().clone());
             *runtime = Some(started);
         }

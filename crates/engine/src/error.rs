@@ -79,9 +79,10 @@ impl Error {
         match self {
             Error::Sample { source, .. } => source.hint(),
             Error::Cache(error) => Some(error.hint()),
-            Error::TooManyBad { .. } => {
-                Some("raise max_bad_samples= or mend the dataset; stats()[\"bad_samples\"] lists them".into())
-            }
+            Error::TooManyBad { .. } => Some(
+                "raise max_bad_samples= or mend the dataset; stats()[\"bad_samples\"] lists them"
+                    .into(),
+            ),
             Error::NoStandIn { .. } => Some("check that the dataset can be read at all".into()),
             _ => None,
         }

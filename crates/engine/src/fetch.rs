@@ -38,25 +38,34 @@ pub(crate) fn copy(desk: &Desk, copy: Copy) {
     }
 }
 
+/// Lets `write` have the bytes of a task's slot.
 #[allow(unsafe_code)]
-fn part<'a>(slab: &'a SlabWriter, task: &Task) -> &'a mut [u8] {
+fn in_slot<T>(slab: &SlabWriter, task: &Task, write: impl FnOnce(&mut [u8]) -> T) -> T {
     // SAFETY: slots are disjoint by layout, and the window gives each slot to one
     // task at a time.
-    unsafe { slab.part(task.offset, task.len as usize) }
+    write(unsafe { slab.part(task.offset, task.len as usize) })
 }
 
 fn place(slab: &SlabWriter, task: &Task, held: &Held) {
-    held.copy_to(part(slab, task));
+    in_slot(slab, task, |bytes| held.copy_to(bytes));
 }
 
 /// Fetches a run of local samples on this thread.
 pub(crate) fn local(desk: &Desk, fetch: Fetch) {
-    let outcomes: Vec<_> =
-        fetch.tasks.iter().map(|task| (*task, local_sample(desk, task, fetch.slab.as_ref()))).collect();
+    let outcomes: Vec<_> = fetch
+        .tasks
+        .iter()
+        .map(|task| (*task, local_sample(desk, task, fetch.slab.as_ref())))
+        .collect();
     finish(desk, fetch.place, fetch.slab.is_some(), outcomes);
 }
 
-fn finish(desk: &Desk, place: Place, into_slab: bool, outcomes: impl IntoIterator<Item = (Task, Outcome)>) {
+fn finish(
+    desk: &Desk,
+    place: Place,
+    into_slab: bool,
+    outcomes: impl IntoIterator<Item = (Task, Outcome)>,
+) {
     let mut window = desk.window();
     let mut complete = false;
     for (task, outcome) in outcomes {
@@ -73,19 +82,25 @@ fn local_sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome 
         return local_stand_in(desk, task);
     }
     loop {
-        let held = match desk.plant.tier.lookup(desk.key(task.id), task.len, task.next) {
+        let held = match desk
+            .plant
+            .tier
+            .lookup(desk.key(task.id), task.len, task.next)
+        {
             Err(error) => return Outcome::Failed(error.into()),
             Ok(Lookup::Hit(held)) => {
                 count_hit(desk, task);
                 held
             }
-            Ok(Lookup::Fill(mut fill)) => match read_local(&desk.dataset, task.id, &mut fill.slices_mut()) {
-                Ok(()) => {
-                    count_read(desk, task);
-                    fill.commit()
+            Ok(Lookup::Fill(mut fill)) => {
+                match read_local(&desk.dataset, task.id, &mut fill.slices_mut()) {
+                    Ok(()) => {
+                        count_read(desk, task);
+                        fill.commit()
+                    }
+                    Err(error) => return local_bad(desk, task, error),
                 }
-                Err(error) => return local_bad(desk, task, error),
-            },
+            }
             Ok(Lookup::Busy(flight)) => match wait(desk, &flight) {
                 Some(held) => {
                     count_hit(desk, task);
@@ -96,8 +111,11 @@ fn local_sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome 
             },
             Ok(Lookup::Full) => {
                 // Everything in the tier is held: past it, straight into the slab.
-                let Some(slab) = slab else { return Outcome::Postponed };
-                return match read_local(&desk.dataset, task.id, &mut [part(slab, task)]) {
+                let Some(slab) = slab else {
+                    return Outcome::Postponed;
+                };
+                let read = |bytes: &mut [u8]| read_local(&desk.dataset, task.id, &mut [bytes]);
+                return match in_slot(slab, task, read) {
                     Ok(()) => {
                         count_read(desk, task);
                         Outcome::Copied
@@ -127,7 +145,11 @@ fn wait(desk: &Desk, flight: &Flight) -> Option<Held> {
     }
 }
 
-fn read_local(dataset: &Dataset, id: u32, into: &mut [&mut [u8]]) -> Result<(), forebay_origin::Error> {
+fn read_local(
+    dataset: &Dataset,
+    id: u32,
+    into: &mut [&mut [u8]],
+) -> Result<(), forebay_origin::Error> {
     match into {
         [whole] => dataset.read_local(id, &mut [IoSliceMut::new(whole)]),
         parts => {
@@ -156,7 +178,11 @@ fn is_bad_sample(error: &forebay_origin::Error) -> bool {
 fn quarantine(desk: &Desk, task: &Task, error: forebay_origin::Error) -> Result<(), Error> {
     let name = desk.dataset.name(task.id);
     if desk.on_error == OnError::Raise || !is_bad_sample(&error) {
-        return Err(Error::Sample { sample: task.id, name, source: error });
+        return Err(Error::Sample {
+            sample: task.id,
+            name,
+            source: error,
+        });
     }
     desk.quarantine.admit(task.id, name, describe(&error))
 }
@@ -181,7 +207,9 @@ fn local_bad(desk: &Desk, task: &Task, error: forebay_origin::Error) -> Outcome 
 }
 
 fn local_stand_in(desk: &Desk, task: &Task) -> Outcome {
-    stand_in(desk, task, |id, bytes| read_local(&desk.dataset, id, &mut [bytes]))
+    stand_in(desk, task, |id, bytes| {
+        read_local(&desk.dataset, id, &mut [bytes])
+    })
 }
 
 /// The first candidate that `read` can fill a buffer with.
@@ -192,18 +220,36 @@ fn stand_in(
 ) -> Outcome {
     let index = desk.dataset.index();
     for attempt in 0..CANDIDATES {
-        let Some(id) = candidate(task.id, attempt, index.len()) else { break };
-        let (Ok(length), Ok(label)) = (index.length(id), index.label(id)) else { continue };
+        let Some(id) = candidate(task.id, attempt, index.len()) else {
+            break;
+        };
+        let (Ok(length), Ok(label)) = (index.length(id), index.label(id)) else {
+            continue;
+        };
         let mut bytes = vec![0; length as usize];
         match read(id, &mut bytes) {
-            Ok(()) => return Outcome::StandIn(StandIn { slot: task.slot, id, label, bytes }),
+            Ok(()) => {
+                return Outcome::StandIn(StandIn {
+                    slot: task.slot,
+                    id,
+                    label,
+                    bytes,
+                });
+            }
             Err(error) if is_bad_sample(&error) => {}
             Err(source) => {
-                return Outcome::Failed(Error::Sample { sample: id, name: desk.dataset.name(id), source });
+                return Outcome::Failed(Error::Sample {
+                    sample: id,
+                    name: desk.dataset.name(id),
+                    source,
+                });
             }
         }
     }
-    Outcome::Failed(Error::NoStandIn { sample: task.id, tried: CANDIDATES })
+    Outcome::Failed(Error::NoStandIn {
+        sample: task.id,
+        tried: CANDIDATES,
+    })
 }
 
 /// Where a remote sample's bytes go.
@@ -217,7 +263,8 @@ impl Sink for Target {
         match self {
             Target::Tier(fill) => fill.write_at(offset, bytes),
             Target::Slab(slab, task) => {
-                part(slab, task)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+                let range = offset as usize..offset as usize + bytes.len();
+                in_slot(slab, task, |slot| slot[range].copy_from_slice(bytes));
             }
         }
     }
@@ -235,16 +282,27 @@ impl Target {
 /// Asks for remote samples ahead until the budget is used.
 pub(crate) fn pump(desk: &Arc<Desk>) {
     loop {
-        let Some(fetch) = desk.window().take_fetch() else { return };
+        let Some(fetch) = desk.window().take_fetch() else {
+            return;
+        };
         let into_slab = fetch.slab.is_some();
         let mut at_once = Vec::new();
         let mut reads = Vec::new();
         for task in fetch.tasks {
             if desk.on_error == OnError::Replace && desk.quarantine.holds(task.id) {
-                desk.plant.runtime().spawn(remote_stand_in(desk.clone(), fetch.place, task, into_slab));
+                desk.plant.runtime().spawn(remote_stand_in(
+                    desk.clone(),
+                    fetch.place,
+                    task,
+                    into_slab,
+                ));
                 continue;
             }
-            match desk.plant.tier.lookup(desk.key(task.id), task.len, task.next) {
+            match desk
+                .plant
+                .tier
+                .lookup(desk.key(task.id), task.len, task.next)
+            {
                 Err(error) => at_once.push((task, Outcome::Failed(error.into()))),
                 Ok(Lookup::Hit(held)) => {
                     count_hit(desk, &task);
@@ -252,7 +310,13 @@ pub(crate) fn pump(desk: &Arc<Desk>) {
                 }
                 Ok(Lookup::Fill(fill)) => reads.push((task, Target::Tier(fill))),
                 Ok(Lookup::Busy(flight)) => {
-                    desk.plant.runtime().spawn(join(desk.clone(), fetch.place, task, flight, into_slab));
+                    desk.plant.runtime().spawn(join(
+                        desk.clone(),
+                        fetch.place,
+                        task,
+                        flight,
+                        into_slab,
+                    ));
                 }
                 Ok(Lookup::Full) => match &fetch.slab {
                     Some(slab) => reads.push((task, Target::Slab(slab.clone(), task))),
@@ -260,7 +324,9 @@ pub(crate) fn pump(desk: &Arc<Desk>) {
                 },
             }
         }
-        let postponed = at_once.iter().any(|(_, outcome)| matches!(outcome, Outcome::Postponed));
+        let postponed = at_once
+            .iter()
+            .any(|(_, outcome)| matches!(outcome, Outcome::Postponed));
         finish(desk, fetch.place, into_slab, at_once);
         spawn_reads(desk, fetch.place, into_slab, reads);
         if postponed {
@@ -276,15 +342,20 @@ fn spawn_reads(desk: &Arc<Desk>, place: Place, into_slab: bool, reads: Vec<(Task
     let ids: Vec<_> = reads.iter().map(|(task, _)| task.id).collect();
     let mut reads: Vec<_> = reads.into_iter().map(Some).collect();
     for group in desk.dataset.groups(&ids) {
-        let (tasks, targets): (Vec<_>, Vec<_>) =
-            group.members().map(|at| reads[at].take().expect("each sample is in one group")).unzip();
+        let (tasks, targets): (Vec<_>, Vec<_>) = group
+            .members()
+            .map(|at| reads[at].take().expect("each sample is in one group"))
+            .unzip();
         let desk = desk.clone();
         desk.plant.runtime().clone().spawn(async move {
             let mut targets = targets;
             let outcomes = match desk.dataset.read_group(&group, &mut targets).await {
                 Ok(()) => {
                     tasks.iter().for_each(|task| count_read(&desk, task));
-                    tasks.into_iter().zip(targets.into_iter().map(Target::done)).collect()
+                    tasks
+                        .into_iter()
+                        .zip(targets.into_iter().map(Target::done))
+                        .collect()
                 }
                 Err(error) if tasks.len() == 1 => {
                     drop(targets);
@@ -305,7 +376,11 @@ fn settle(desk: &Arc<Desk>) {
     pump(desk);
 }
 
-async fn one_by_one(desk: &Arc<Desk>, tasks: Vec<Task>, targets: Vec<Target>) -> Vec<(Task, Outcome)> {
+async fn one_by_one(
+    desk: &Arc<Desk>,
+    tasks: Vec<Task>,
+    targets: Vec<Target>,
+) -> Vec<(Task, Outcome)> {
     let mut outcomes = Vec::with_capacity(tasks.len());
     for (task, target) in tasks.into_iter().zip(targets) {
         let mut target = [target];
@@ -361,17 +436,35 @@ async fn remote_stand_in(desk: Arc<Desk>, place: Place, task: Task, into_slab: b
 async fn remote_candidate(desk: &Desk, task: &Task) -> Outcome {
     let index = desk.dataset.index();
     for attempt in 0..CANDIDATES {
-        let Some(id) = candidate(task.id, attempt, index.len()) else { break };
-        let (Ok(length), Ok(label)) = (index.length(id), index.label(id)) else { continue };
+        let Some(id) = candidate(task.id, attempt, index.len()) else {
+            break;
+        };
+        let (Ok(length), Ok(label)) = (index.length(id), index.label(id)) else {
+            continue;
+        };
         match read_remote(&desk.dataset, id, length).await {
-            Ok(bytes) => return Outcome::StandIn(StandIn { slot: task.slot, id, label, bytes }),
+            Ok(bytes) => {
+                return Outcome::StandIn(StandIn {
+                    slot: task.slot,
+                    id,
+                    label,
+                    bytes,
+                });
+            }
             Err(error) if is_bad_sample(&error) => {}
             Err(source) => {
-                return Outcome::Failed(Error::Sample { sample: id, name: desk.dataset.name(id), source });
+                return Outcome::Failed(Error::Sample {
+                    sample: id,
+                    name: desk.dataset.name(id),
+                    source,
+                });
             }
         }
     }
-    Outcome::Failed(Error::NoStandIn { sample: task.id, tried: CANDIDATES })
+    Outcome::Failed(Error::NoStandIn {
+        sample: task.id,
+        tried: CANDIDATES,
+    })
 }
 
 struct Buffer(Vec<u8>);
@@ -382,7 +475,11 @@ impl Sink for Buffer {
     }
 }
 
-async fn read_remote(dataset: &Dataset, id: u32, length: u64) -> Result<Vec<u8>, forebay_origin::Error> {
+async fn read_remote(
+    dataset: &Dataset,
+    id: u32,
+    length: u64,
+) -> Result<Vec<u8>, forebay_origin::Error> {
     let mut buffer = [Buffer(vec![0; length as usize])];
     let group = dataset.groups(&[id]).remove(0);
     dataset.read_group(&group, &mut buffer).await?;
@@ -391,18 +488,33 @@ async fn read_remote(dataset: &Dataset, id: u32, length: u64) -> Result<Vec<u8>,
 }
 
 /// One sample outside of any job, through the tier.
-pub(crate) fn read_one(plant: &Plant, dataset: &Arc<Dataset>, tag: u32, id: u32) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_one(
+    plant: &Plant,
+    dataset: &Arc<Dataset>,
+    tag: u32,
+    id: u32,
+) -> Result<Vec<u8>, Error> {
     let samples = dataset.index().len();
     if id >= samples {
-        return Err(Error::OutOfRange { sample: id, samples });
+        return Err(Error::OutOfRange {
+            sample: id,
+            samples,
+        });
     }
     let length = dataset.index().length(id)?;
-    let failed = |source| Error::Sample { sample: id, name: dataset.name(id), source };
+    let failed = |source| Error::Sample {
+        sample: id,
+        name: dataset.name(id),
+        source,
+    };
     let read = |bytes: &mut [u8]| {
         if dataset.is_local() {
             read_local(dataset, id, &mut [bytes]).map_err(failed)
         } else {
-            let read = plant.runtime().block_on(read_remote(dataset, id, length)).map_err(failed)?;
+            let read = plant
+                .runtime()
+                .block_on(read_remote(dataset, id, length))
+                .map_err(failed)?;
             bytes.copy_from_slice(&read);
             Ok(())
         }

@@ -108,10 +108,21 @@ pub struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(plant: Arc<Plant>, dataset: Arc<Dataset>, tag: u32, settings: JobSettings) -> Self {
+    pub(crate) fn new(
+        plant: Arc<Plant>,
+        dataset: Arc<Dataset>,
+        tag: u32,
+        settings: JobSettings,
+    ) -> Self {
         let pool = SlabPool::new(settings.depth + 1);
         let arrives = !dataset.is_local();
-        let window = Window::new(dataset.index().clone(), pool.clone(), settings.depth, plant.readahead, arrives);
+        let window = Window::new(
+            dataset.index().clone(),
+            pool.clone(),
+            settings.depth,
+            plant.readahead,
+            arrives,
+        );
         let desk = Arc::new(Desk {
             dataset,
             tag,
@@ -125,7 +136,10 @@ impl Job {
         });
         let employer: Arc<dyn Employer> = desk.clone();
         desk.plant.board.post(Arc::downgrade(&employer));
-        Self { desk, asked: Mutex::default() }
+        Self {
+            desk,
+            asked: Mutex::default(),
+        }
     }
 
     /// Begins an epoch. `tag` names its order: if it is the one foreseen, what was
@@ -175,7 +189,11 @@ impl Job {
         let desk = &self.desk;
         let started = Instant::now();
         let mut window = desk.window();
-        let (asked, ready) = *self.asked.lock().expect("the job's lock").get_or_insert((started, window.is_ready()));
+        let (asked, ready) = *self
+            .asked
+            .lock()
+            .expect("the job's lock")
+            .get_or_insert((started, window.is_ready()));
         let head = loop {
             match window.deliver() {
                 Head::Wait => {
@@ -183,14 +201,21 @@ impl Job {
                     if left.is_zero() {
                         return Ok(Next::Wait);
                     }
-                    window = desk.complete.wait_timeout(window, left).expect("the job's lock").0;
+                    window = desk
+                        .complete
+                        .wait_timeout(window, left)
+                        .expect("the job's lock")
+                        .0;
                 }
                 head => break head,
             }
         };
         drop(window);
         *self.asked.lock().expect("the job's lock") = None;
-        Counters::add(&desk.counters.waited_nanos, asked.elapsed().as_nanos() as u64);
+        Counters::add(
+            &desk.counters.waited_nanos,
+            asked.elapsed().as_nanos() as u64,
+        );
         match head {
             Head::End => Ok(Next::End),
             Head::Failed(error) => Err(error),
@@ -198,7 +223,12 @@ impl Job {
             Head::Complete(complete) => {
                 desk.plant.tier.advance(complete.tick);
                 self.stir();
-                let batch = Batch::assemble(complete.layout, complete.slab, &complete.stand_ins, &desk.pool)?;
+                let batch = Batch::assemble(
+                    complete.layout,
+                    complete.slab,
+                    &complete.stand_ins,
+                    &desk.pool,
+                )?;
                 let samples = batch.len() as u64;
                 Counters::add(&desk.counters.batches, 1);
                 Counters::add(&desk.counters.samples, samples);
@@ -235,8 +265,12 @@ impl Job {
     }
 
     fn compute_next_uses(&self) {
-        let Some((current, coming, uses)) = self.desk.window().horizon() else { return };
-        let Sequence::Planned { epoch, rank } = current else { return };
+        let Some((current, coming, uses)) = self.desk.window().horizon() else {
+            return;
+        };
+        let Sequence::Planned { epoch, rank } = current else {
+            return;
+        };
         let coming = coming.and_then(|coming| match coming {
             Sequence::Planned { epoch, .. } => Some(epoch),
             Sequence::Listed { .. } => None,
@@ -249,7 +283,9 @@ impl Job {
             compute();
         } else {
             // Ends by itself within a second; holds nothing but the two epochs.
-            let _ = std::thread::Builder::new().name("forebay-next-use".into()).spawn(compute);
+            let _ = std::thread::Builder::new()
+                .name("forebay-next-use".into())
+                .spawn(compute);
         }
     }
 
@@ -258,10 +294,15 @@ impl Job {
         match sequence {
             // A plan's ids are below its own number of samples.
             Sequence::Planned { epoch, .. } if epoch.samples() > samples => {
-                Err(Error::OutOfRange { sample: epoch.samples() - 1, samples })
+                Err(Error::OutOfRange {
+                    sample: epoch.samples() - 1,
+                    samples,
+                })
             }
             Sequence::Planned { .. } => Ok(()),
-            Sequence::Listed { batches, .. } => batches.iter().try_for_each(|ids| self.check_ids(ids)),
+            Sequence::Listed { batches, .. } => {
+                batches.iter().try_for_each(|ids| self.check_ids(ids))
+            }
         }
     }
 

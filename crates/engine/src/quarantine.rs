@@ -32,7 +32,10 @@ pub(crate) struct Quarantine {
 
 impl Quarantine {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, bad: Mutex::default() }
+        Self {
+            limit,
+            bad: Mutex::default(),
+        }
     }
 
     /// Takes note of a bad sample; an error once there are too many.
@@ -43,19 +46,38 @@ impl Quarantine {
         }
         if bad.len() >= self.limit {
             let last = format!("{name}: {reason}");
-            return Err(Error::TooManyBad { count: bad.len() + 1, limit: self.limit, last });
+            return Err(Error::TooManyBad {
+                count: bad.len() + 1,
+                limit: self.limit,
+                last,
+            });
         }
-        bad.insert(sample, BadSample { sample, name, reason });
+        bad.insert(
+            sample,
+            BadSample {
+                sample,
+                name,
+                reason,
+            },
+        );
         Ok(())
     }
 
     pub(crate) fn holds(&self, sample: u32) -> bool {
-        self.bad.lock().expect("the quarantine's lock").contains_key(&sample)
+        self.bad
+            .lock()
+            .expect("the quarantine's lock")
+            .contains_key(&sample)
     }
 
     /// The bad samples so far, by id.
     pub(crate) fn list(&self) -> Vec<BadSample> {
-        self.bad.lock().expect("the quarantine's lock").values().cloned().collect()
+        self.bad
+            .lock()
+            .expect("the quarantine's lock")
+            .values()
+            .cloned()
+            .collect()
     }
 }
 
@@ -97,16 +119,27 @@ mod tests {
     #[test]
     fn stand_ins_are_the_same_in_every_release() {
         // Computed apart from this code: a resumed run must find the same ones.
-        let stand_ins: Vec<_> = (0..4).map(|attempt| candidate(5, attempt, 1_281_167).unwrap()).collect();
+        let stand_ins: Vec<_> = (0..4)
+            .map(|attempt| candidate(5, attempt, 1_281_167).unwrap())
+            .collect();
         assert_eq!(stand_ins, [538812, 738636, 384843, 14505]);
     }
 
     #[test]
     fn one_sample_too_many_is_an_error_that_names_it() {
         let quarantine = Quarantine::new(1);
-        quarantine.admit(3, "a.jpg".into(), "truncated".into()).unwrap();
-        quarantine.admit(3, "a.jpg".into(), "truncated".into()).unwrap();
-        let error = quarantine.admit(4, "b.jpg".into(), "gone".into()).unwrap_err();
-        assert_eq!(error.to_string(), "2 samples could not be read, at most 1 are allowed; the last: b.jpg: gone");
+        quarantine
+            .admit(3, "a.jpg".into(), "truncated".into())
+            .unwrap();
+        quarantine
+            .admit(3, "a.jpg".into(), "truncated".into())
+            .unwrap();
+        let error = quarantine
+            .admit(4, "b.jpg".into(), "gone".into())
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "2 samples could not be read, at most 1 are allowed; the last: b.jpg: gone"
+        );
     }
 }

@@ -40,7 +40,10 @@ pub(crate) enum Step {
 impl Sequence {
     /// An empty sequence that batches are handed over to.
     pub fn listed() -> Self {
-        Sequence::Listed { batches: VecDeque::new(), closed: false }
+        Sequence::Listed {
+            batches: VecDeque::new(),
+            closed: false,
+        }
     }
 
     /// Writes the ids of batch `index` into `ids`. Batches are asked for in order.

@@ -47,10 +47,16 @@ impl Mapping {
                 MapFlags::PRIVATE,
             )
         }
-        .map_err(|errno| Error::System { what: "mapping memory for a batch", source: errno.into() })?;
+        .map_err(|errno| Error::System {
+            what: "mapping memory for a batch",
+            source: errno.into(),
+        })?;
         // SAFETY: the range was just mapped. Huge pages are a wish: refusal is fine.
         let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
-        Ok(Self { base: base.cast(), len })
+        Ok(Self {
+            base: base.cast(),
+            len,
+        })
     }
 }
 
@@ -79,7 +85,10 @@ pub(crate) struct SlabPool(Arc<Shelf>);
 impl SlabPool {
     /// A pool that keeps up to `keep` free slabs for reuse.
     pub(crate) fn new(keep: usize) -> Self {
-        Self(Arc::new(Shelf { keep, ..Shelf::default() }))
+        Self(Arc::new(Shelf {
+            keep,
+            ..Shelf::default()
+        }))
     }
 
     /// A slab of at least `len` bytes, reused where one is free and large enough.
@@ -105,9 +114,16 @@ impl SlabPool {
             }
         };
         shelf.out.fetch_add(1, Ordering::Relaxed);
-        let out = shelf.out_bytes.fetch_add(mapping.len as u64, Ordering::Relaxed) + mapping.len as u64;
+        let out = shelf
+            .out_bytes
+            .fetch_add(mapping.len as u64, Ordering::Relaxed)
+            + mapping.len as u64;
         shelf.peak_bytes.fetch_max(out, Ordering::Relaxed);
-        Ok(Slab { mapping: Some(mapping), len, shelf: Arc::downgrade(shelf) })
+        Ok(Slab {
+            mapping: Some(mapping),
+            len,
+            shelf: Arc::downgrade(shelf),
+        })
     }
 
     /// Slabs that are filling, ready or with the user.
@@ -136,7 +152,10 @@ pub struct Slab {
 
 impl Slab {
     fn base(&self) -> *mut u8 {
-        self.mapping.as_ref().expect("a slab has its mapping until it drops").base
+        self.mapping
+            .as_ref()
+            .expect("a slab has its mapping until it drops")
+            .base
     }
 
     /// Bytes in use.
@@ -152,11 +171,17 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        let Some(mapping) = self.mapping.take() else { return };
+        let Some(mapping) = self.mapping.take() else {
+            return;
+        };
         // The pool may be gone before the user's last tensor: then the memory just goes.
-        let Some(shelf) = self.shelf.upgrade() else { return };
+        let Some(shelf) = self.shelf.upgrade() else {
+            return;
+        };
         shelf.out.fetch_sub(1, Ordering::Relaxed);
-        shelf.out_bytes.fetch_sub(mapping.len as u64, Ordering::Relaxed);
+        shelf
+            .out_bytes
+            .fetch_sub(mapping.len as u64, Ordering::Relaxed);
         let mut free = shelf.free.lock().expect("the slab pool's lock");
         if free.len() < shelf.keep {
             free.push(mapping);
@@ -179,7 +204,10 @@ impl SlabWriter {
     /// No other part handed out of this slab may overlap it while it lives.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn part(&self, offset: usize, len: usize) -> &mut [u8] {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.0.len), "a part inside its slab");
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.0.len),
+            "a part inside its slab"
+        );
         // SAFETY: inside the mapping (asserted), alive as long as `self`, and not
         // aliased by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.0.base().add(offset), len) }
@@ -214,7 +242,10 @@ impl SlabLease {
 
     /// The bytes `offset..offset + len`, before any tensor was made of them.
     pub(crate) fn read(&self, offset: usize, len: usize) -> &[u8] {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.0.len), "a part inside its slab");
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.0.len),
+            "a part inside its slab"
+        );
         // SAFETY: inside the mapping (asserted), alive as long as `self`; the engine
         // only reads before the lease leaves it, when nobody writes.
         unsafe { std::slice::from_raw_parts(self.0.base().add(offset), len) }
@@ -242,7 +273,11 @@ mod tests {
         assert_eq!((pool.out(), pool.made()), (20, 20));
         drop(kept);
         assert_eq!(pool.out(), 0);
-        assert_eq!(pool.0.free.lock().unwrap().len(), 2, "the rest was given back to the system");
+        assert_eq!(
+            pool.0.free.lock().unwrap().len(),
+            2,
+            "the rest was given back to the system"
+        );
     }
 
     #[test]

@@ -134,7 +134,10 @@ struct Leg {
 
 impl Leg {
     fn next_use(&self, position: u64) -> Option<u64> {
-        self.uses.get()?.after(position).map(|tick| self.base + tick)
+        self.uses
+            .get()?
+            .after(position)
+            .map(|tick| self.base + tick)
     }
 }
 
@@ -158,7 +161,13 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new(index: Arc<Index>, pool: SlabPool, depth: usize, readahead: u64, arrives: bool) -> Self {
+    pub(crate) fn new(
+        index: Arc<Index>,
+        pool: SlabPool,
+        depth: usize,
+        readahead: u64,
+        arrives: bool,
+    ) -> Self {
         Self {
             index,
             pool,
@@ -187,8 +196,13 @@ impl Window {
     /// Makes `sequence` the one that is delivered. True if it was the one foreseen,
     /// so that what was fetched ahead is used.
     pub(crate) fn begin(&mut self, tag: &str, sequence: Sequence) -> bool {
-        let delivered = self.batches.front().is_none_or(|batch| batch.leg > self.current);
-        if delivered && self.legs.front().is_some_and(|leg| leg.ended) && self.legs.get(1).is_some_and(|leg| leg.tag == tag)
+        let delivered = self
+            .batches
+            .front()
+            .is_none_or(|batch| batch.leg > self.current);
+        if delivered
+            && self.legs.front().is_some_and(|leg| leg.ended)
+            && self.legs.get(1).is_some_and(|leg| leg.tag == tag)
         {
             self.legs.pop_front();
             self.current += 1;
@@ -214,25 +228,45 @@ impl Window {
 
     fn add_leg(&mut self, tag: &str, sequence: Sequence, base: u64) {
         let uses = Arc::default();
-        self.legs.push_back(Leg { tag: tag.to_owned(), sequence, batches: 0, position: 0, base, uses, ended: false });
+        self.legs.push_back(Leg {
+            tag: tag.to_owned(),
+            sequence,
+            batches: 0,
+            position: 0,
+            base,
+            uses,
+            ended: false,
+        });
     }
 
     /// The sequence being delivered and the one foreseen, to compute next uses from.
     pub(crate) fn horizon(&self) -> Option<(Sequence, Option<Sequence>, Arc<OnceLock<NextUse>>)> {
         let leg = self.legs.front()?;
-        Some((leg.sequence.clone(), self.legs.get(1).map(|leg| leg.sequence.clone()), leg.uses.clone()))
+        Some((
+            leg.sequence.clone(),
+            self.legs.get(1).map(|leg| leg.sequence.clone()),
+            leg.uses.clone(),
+        ))
     }
 
     /// Hands a batch over to a listed sequence.
     pub(crate) fn push(&mut self, ids: Vec<u32>) {
-        if let Some(Leg { sequence: Sequence::Listed { batches, .. }, .. }) = self.legs.front_mut() {
+        if let Some(Leg {
+            sequence: Sequence::Listed { batches, .. },
+            ..
+        }) = self.legs.front_mut()
+        {
             batches.push_back(ids);
         }
     }
 
     /// No more batches are handed over.
     pub(crate) fn close(&mut self) {
-        if let Some(Leg { sequence: Sequence::Listed { closed, .. }, .. }) = self.legs.front_mut() {
+        if let Some(Leg {
+            sequence: Sequence::Listed { closed, .. },
+            ..
+        }) = self.legs.front_mut()
+        {
             *closed = true;
         }
     }
@@ -255,7 +289,14 @@ impl Window {
         let samples = batch.held.split_off(keep);
         self.held_bytes -= bytes;
         let slab = batch.slab.clone().expect("checked above");
-        Some(Copy { place: Place { generation, seq: head + at as u64 }, samples, slab })
+        Some(Copy {
+            place: Place {
+                generation,
+                seq: head + at as u64,
+            },
+            samples,
+            slab,
+        })
     }
 
     /// The next samples to fetch, if the budget allows more.
@@ -296,13 +337,22 @@ impl Window {
         let mut bytes = 0;
         for slot in batch.fetched..batch.layout.ids.len() {
             let len = batch.layout.lengths[slot];
-            let over = counts && self.held_bytes + bytes + len > self.readahead && self.held_bytes + bytes > 0;
-            if over || tasks.len() == RUN_SAMPLES || (bytes + len > RUN_BYTES && !tasks.is_empty()) {
+            let over = counts
+                && self.held_bytes + bytes + len > self.readahead
+                && self.held_bytes + bytes > 0;
+            if over || tasks.len() == RUN_SAMPLES || (bytes + len > RUN_BYTES && !tasks.is_empty())
+            {
                 break;
             }
             bytes += len;
             let next = leg.next_use(batch.position + slot as u64);
-            tasks.push(Task { slot, id: batch.layout.ids[slot], len, next, offset: batch.layout.offsets[slot] });
+            tasks.push(Task {
+                slot,
+                id: batch.layout.ids[slot],
+                len,
+                next,
+                offset: batch.layout.offsets[slot],
+            });
         }
         if tasks.is_empty() {
             return None;
@@ -315,8 +365,15 @@ impl Window {
     }
 
     fn fetch(&self, at: usize, tasks: Vec<Task>) -> Fetch {
-        let place = Place { generation: self.generation, seq: self.head + at as u64 };
-        Fetch { place, tasks, slab: self.batches[at].slab.clone() }
+        let place = Place {
+            generation: self.generation,
+            seq: self.head + at as u64,
+        };
+        Fetch {
+            place,
+            tasks,
+            slab: self.batches[at].slab.clone(),
+        }
     }
 
     /// Lays out one more batch; false if there is none or enough are laid out.
@@ -350,7 +407,11 @@ impl Window {
         let mut labels = Vec::with_capacity(ids.len());
         let mut failed = None;
         for (slot, &id) in ids.iter().enumerate() {
-            match self.index.length(id).and_then(|length| Ok((length, self.index.label(id)?))) {
+            match self
+                .index
+                .length(id)
+                .and_then(|length| Ok((length, self.index.label(id)?)))
+            {
                 Ok((length, label)) => {
                     lengths.push(length);
                     labels.push(label);
@@ -364,7 +425,11 @@ impl Window {
         }
         let layout = Layout::new(ids, labels, lengths);
         // A batch that cannot be laid out is delivered, in its turn, as its error.
-        let remaining = if failed.is_some() { 0 } else { layout.ids.len() };
+        let remaining = if failed.is_some() {
+            0
+        } else {
+            layout.ids.len()
+        };
         let fetched = layout.ids.len() - remaining;
         self.batches.push_back(Building {
             leg,
@@ -400,12 +465,21 @@ impl Window {
 
     /// Where the batch of some work is, unless it was given up meanwhile.
     fn find(&self, place: Place) -> Option<usize> {
-        (place.generation == self.generation && place.seq >= self.head).then(|| (place.seq - self.head) as usize)
+        (place.generation == self.generation && place.seq >= self.head)
+            .then(|| (place.seq - self.head) as usize)
     }
 
     /// Takes note of what became of a task. True if the batch is complete by it.
-    pub(crate) fn finish(&mut self, place: Place, task: Task, fetched_into_slab: bool, outcome: Outcome) -> bool {
-        let Some(at) = self.find(place) else { return false };
+    pub(crate) fn finish(
+        &mut self,
+        place: Place,
+        task: Task,
+        fetched_into_slab: bool,
+        outcome: Outcome,
+    ) -> bool {
+        let Some(at) = self.find(place) else {
+            return false;
+        };
         let batch = &mut self.batches[at];
         let counted = self.arrives || !fetched_into_slab;
         match outcome {
@@ -428,7 +502,11 @@ impl Window {
             Outcome::StandIn(stand_in) => batch.stand_ins.push(stand_in),
             Outcome::Failed(error) => {
                 // The first bad slot speaks for the batch, whichever thread was first.
-                if batch.failed.as_ref().is_none_or(|(slot, _)| *slot > task.slot) {
+                if batch
+                    .failed
+                    .as_ref()
+                    .is_none_or(|(slot, _)| *slot > task.slot)
+                {
                     batch.failed = Some((task.slot, error));
                 }
             }
@@ -442,7 +520,9 @@ impl Window {
 
     /// Takes note of copied samples; their bytes were released by `take_copy`.
     pub(crate) fn copied(&mut self, place: Place, count: usize) -> bool {
-        let Some(at) = self.find(place) else { return false };
+        let Some(at) = self.find(place) else {
+            return false;
+        };
         let batch = &mut self.batches[at];
         batch.remaining -= count;
         batch.remaining == 0
@@ -470,15 +550,20 @@ impl Window {
         self.open_slabs();
         match (batch.failed, batch.slab) {
             (Some((_, error)), _) => Head::Failed(error),
-            (None, Some(slab)) => {
-                Head::Complete(Complete { layout: batch.layout, slab, stand_ins: batch.stand_ins, tick })
-            }
+            (None, Some(slab)) => Head::Complete(Complete {
+                layout: batch.layout,
+                slab,
+                stand_ins: batch.stand_ins,
+                tick,
+            }),
             (None, None) => Head::Failed(Error::Closed),
         }
     }
 
     /// True if the next batch can be delivered at once.
     pub(crate) fn is_ready(&self) -> bool {
-        self.batches.front().is_some_and(|batch| batch.leg == self.current && batch.remaining == 0)
+        self.batches
+            .front()
+            .is_some_and(|batch| batch.leg == self.current && batch.remaining == 0)
     }
 }

@@ -7,10 +7,14 @@ use std::time::Duration;
 use forebay_engine::cache::{PolicySettings, policy_by_name};
 use forebay_engine::origin::{Dataset, DatasetSpec, Layout};
 use forebay_engine::plan::{Deal, Order, Plan, Uneven};
-use forebay_engine::{Batch, Engine, EngineSettings, Error, Job, JobSettings, Next, OnError, Sequence};
+use forebay_engine::{
+    Batch, Engine, EngineSettings, Error, Job, JobSettings, Next, OnError, Sequence,
+};
 
 fn content(sample: usize) -> Vec<u8> {
-    (0..500 + sample % 90).map(|at| (at * 31 + sample * 7) as u8).collect()
+    (0..500 + sample % 90)
+        .map(|at| (at * 31 + sample * 7) as u8)
+        .collect()
 }
 
 fn files(root: &Path, count: usize) {
@@ -21,7 +25,10 @@ fn files(root: &Path, count: usize) {
 }
 
 fn open(root: &Path) -> Arc<Dataset> {
-    let layout = Layout::ClassFolders { extensions: None, allow_empty: false };
+    let layout = Layout::ClassFolders {
+        extensions: None,
+        allow_empty: false,
+    };
     let mut spec = DatasetSpec::new(root.join("data").to_str().unwrap(), layout);
     spec.index_dir = Some(root.join("index"));
     Arc::new(Dataset::open(&spec, &()).unwrap())
@@ -36,21 +43,43 @@ fn dataset(count: usize) -> (tempfile::TempDir, Arc<Dataset>) {
 
 fn engine(memory: u64, threads: usize) -> Engine {
     let policy = policy_by_name("farthest", PolicySettings::default()).unwrap();
-    Engine::new(EngineSettings { memory, readahead: 64 << 20, policy, threads }).unwrap()
+    Engine::new(EngineSettings {
+        memory,
+        readahead: 64 << 20,
+        policy,
+        threads,
+    })
+    .unwrap()
 }
 
 fn job(engine: &Engine, dataset: &Arc<Dataset>, on_error: OnError) -> Job {
-    engine.job(dataset.clone(), JobSettings { depth: 3, on_error, max_bad_samples: 3 }).unwrap()
+    engine
+        .job(
+            dataset.clone(),
+            JobSettings {
+                depth: 3,
+                on_error,
+                max_bad_samples: 3,
+            },
+        )
+        .unwrap()
 }
 
 fn epoch(samples: u32, seed: u64, batch: u32) -> Sequence {
-    let deal = Deal::Strided { uneven: Uneven::Pad };
+    let deal = Deal::Strided {
+        uneven: Uneven::Pad,
+    };
     let plan = Plan::new(samples, Order::Seeded { seed }, deal, 1, Some(batch), false).unwrap();
-    Sequence::Planned { epoch: plan.epoch(0), rank: 0 }
+    Sequence::Planned {
+        epoch: plan.epoch(0),
+        rank: 0,
+    }
 }
 
 fn ids(sequence: &Sequence) -> Vec<u32> {
-    let Sequence::Planned { epoch, rank } = sequence else { panic!("a planned one") };
+    let Sequence::Planned { epoch, rank } = sequence else {
+        panic!("a planned one")
+    };
     epoch.rank(*rank).collect()
 }
 
@@ -100,7 +129,8 @@ fn the_coming_epoch_is_fetched_before_it_begins_and_nothing_twice() {
     let job = job(&engine, &dataset, OnError::Raise);
     for seed in 0..4 {
         job.begin(&seed.to_string(), epoch(60, seed, 7)).unwrap();
-        job.foresee(&(seed + 1).to_string(), epoch(60, seed + 1, 7)).unwrap();
+        job.foresee(&(seed + 1).to_string(), epoch(60, seed + 1, 7))
+            .unwrap();
         assert_eq!(drain(&job), ids(&epoch(60, seed, 7)));
     }
     let stats = job.stats();
@@ -146,14 +176,23 @@ fn batches_handed_over_come_in_their_order() {
     job.begin("listed", Sequence::listed()).unwrap();
     job.push(vec![3, 1, 3]).unwrap();
     assert_eq!(take(&job).unwrap().unwrap().ids(), [3, 1, 3]);
-    assert!(matches!(job.next(Duration::ZERO).unwrap(), Next::Wait), "more may come");
+    assert!(
+        matches!(job.next(Duration::ZERO).unwrap(), Next::Wait),
+        "more may come"
+    );
     job.push(vec![]).unwrap();
     job.push(vec![9]).unwrap();
     job.close();
     assert!(take(&job).unwrap().unwrap().is_empty());
     assert_eq!(take(&job).unwrap().unwrap().ids(), [9]);
     assert!(take(&job).unwrap().is_none());
-    assert!(matches!(job.push(vec![10]), Err(Error::OutOfRange { sample: 10, samples: 10 })));
+    assert!(matches!(
+        job.push(vec![10]),
+        Err(Error::OutOfRange {
+            sample: 10,
+            samples: 10
+        })
+    ));
 }
 
 #[test]
@@ -184,11 +223,17 @@ fn a_bad_sample_is_replaced_by_the_same_one_every_time() {
         for seed in 0..3 {
             job.begin("x", epoch(20, seed, 6)).unwrap();
             let seen = drain(&job);
-            let at = ids(&epoch(20, seed, 6)).iter().position(|&id| id == 7).unwrap();
+            let at = ids(&epoch(20, seed, 6))
+                .iter()
+                .position(|&id| id == 7)
+                .unwrap();
             stand_ins.push(seen[at]);
         }
         let bad = job.stats().bad_samples;
-        assert_eq!((bad.len(), bad[0].name.as_str(), job.stats().replaced), (1, "a/00007", 3));
+        assert_eq!(
+            (bad.len(), bad[0].name.as_str(), job.stats().replaced),
+            (1, "a/00007", 3)
+        );
     }
     assert!(stand_ins.iter().all(|&id| id == stand_ins[0] && id != 7));
 }
@@ -203,7 +248,17 @@ fn more_bad_samples_than_allowed_are_an_error() {
     let job = job(&engine, &dataset, OnError::Replace);
     job.begin("0", epoch(20, 0, 20)).unwrap();
     let error = take(&job).unwrap_err();
-    assert!(matches!(error, Error::TooManyBad { count: 4, limit: 3, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            Error::TooManyBad {
+                count: 4,
+                limit: 3,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -224,7 +279,11 @@ fn several_jobs_share_one_engine_and_its_memory() {
             });
         }
     });
-    assert_eq!(engine.stats().memory.misses, 50, "each sample was read once for all");
+    assert_eq!(
+        engine.stats().memory.misses,
+        50,
+        "each sample was read once for all"
+    );
 }
 
 #[test]
@@ -233,8 +292,14 @@ fn a_sample_that_can_never_fit_is_refused_with_the_least_budget() {
     std::fs::create_dir_all(dir.path().join("data/a")).unwrap();
     std::fs::write(dir.path().join("data/a/big"), vec![1; 1 << 20]).unwrap();
     let dataset = open(dir.path());
-    let settings = JobSettings { depth: 2, on_error: OnError::Raise, max_bad_samples: 0 };
-    let error = engine(256 << 10, 1).job(dataset.clone(), settings.clone()).unwrap_err();
+    let settings = JobSettings {
+        depth: 2,
+        on_error: OnError::Raise,
+        max_bad_samples: 0,
+    };
+    let error = engine(256 << 10, 1)
+        .job(dataset.clone(), settings.clone())
+        .unwrap_err();
     assert!(error.hint().unwrap().contains("memory="), "{error}");
     assert!(engine(4 << 20, 1).job(dataset, settings).is_ok());
 }

@@ -22,6 +22,8 @@ pub struct Dataset {
     reader: Reader,
     coalesce_gap: u64,
     opened: Opened,
+    /// What the names in the index are relative to, without secrets.
+    root: String,
 }
 
 #[derive(Debug)]
@@ -107,7 +109,17 @@ impl Dataset {
             reader,
             coalesce_gap: spec.read.coalesce_gap,
             opened,
+            root: root_url,
         })
+    }
+
+    /// Where a sample comes from: the path or url of its object.
+    pub fn path(&self, sample: u32) -> Result<String, forebay_format::Error> {
+        Ok(format!(
+            "{}/{}",
+            self.root.trim_end_matches('/'),
+            self.index.name(sample)?
+        ))
     }
 
     /// Names, places, sizes and labels of the samples.
