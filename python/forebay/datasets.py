@@ -125,7 +125,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     @property
     def targets(self) -> list[int]:
         """The label of every sample."""
-        return self.native.labels().tolist()
+        return [int(label) for label in self.native.labels()]
 
     def path(self, index: int) -> str:
         """Where a sample comes from."""
@@ -285,7 +285,7 @@ class ImageFolder(Dataset):
 
     def _decode(self, raw: torch.Tensor, index: int) -> Image.Image:
         try:
-            with Image.open(io.BytesIO(raw.numpy())) as image:
+            with Image.open(io.BytesIO(raw.numpy().data)) as image:
                 return image.convert("RGB")
         except Exception as error:
             # PIL's own words name the buffer, which says nothing.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.data
+from torch.utils.dlpack import from_dlpack
 
 from forebay import _forebay
 from forebay.datasets import RawBatch
@@ -83,6 +84,7 @@ class EngineIterator(Iterator[Any]):
         self._begun = False
         self._closed = False
         self._asked = 0
+        self._batches = 0
         self._taken = 0
         self._engine, self._job = loader.borrow_job()
         if isinstance(self._order, HandedOver):
@@ -111,7 +113,8 @@ class EngineIterator(Iterator[Any]):
         self._foresee(late=False)
 
     def _foresee(self, late: bool) -> None:
-        coming = self._order.coming(self.position.epoch, late)
+        order = self._order
+        coming = None if isinstance(order, HandedOver) else order.coming(self.position.epoch, late)
         if coming is not None:
             self._job.foresee(f"{coming.tag} from 0", coming.epoch, coming.rank)
 
@@ -152,16 +155,16 @@ class EngineIterator(Iterator[Any]):
             self._ask(lookahead + coming)
         batch = self._hand_over(raw)
         self.position.yielded = coming
-        if self._begun and not isinstance(self._order, HandedOver):
-            if coming == max(1, self._batches - self._loader.depth):
-                self._foresee(late=True)
+        if coming == max(1, self._batches - self._loader.depth):
+            self._foresee(late=True)
         return batch
 
     def _hand_over(self, raw: tuple[Any, list[int], Any, Any]) -> Any:
         data, lengths, labels, ids = raw
         loader, dataset = self._loader, self._dataset
-        samples = torch.from_dlpack(data).split(lengths) if lengths else ()
-        batch = RawBatch(samples, torch.from_dlpack(labels), torch.from_dlpack(ids))
+        slab = from_dlpack(data)
+        samples = torch.split(slab, lengths) if lengths else ()
+        batch = RawBatch(samples, from_dlpack(labels), from_dlpack(ids))
         done = None
         if loader.user_collate_fn is None and loader.batched:
             done = dataset.batch(batch)
@@ -172,7 +175,7 @@ class EngineIterator(Iterator[Any]):
         if loader.return_index:
             done = _with_ids(done, batch.ids if loader.batched else batch.ids[0])
         if loader.pin_memory and torch.cuda.is_available():
-            done = torch.utils.data._utils.pin_memory.pin_memory(done)
+            done = torch.utils.data._utils.pin_memory.pin_memory(done)  # type: ignore[no-untyped-call]
         self._watch_slabs()
         return done
 

@@ -185,12 +185,12 @@ class DataLoader:
         if max_bad_samples < 0:
             raise ValueError(f"max_bad_samples={max_bad_samples} is negative")
         self.max_bad_samples = min(max_bad_samples, 2**32)
-        self._engine_settings = {
+        self._engine_settings: dict[str, Any] = {
             "memory": in_bytes(memory, "memory"),
             "readahead": in_bytes(readahead, "readahead"),
             "policy": _one_of("policy", policy, _forebay.POLICIES),
             "threads": min(num_workers, _MOST_THREADS),
-            "epoch": len(self._torch.sampler) if hasattr(self._torch.sampler, "__len__") else None,
+            "epoch": _length(self._torch.sampler),
         }
         self.depth = min(max(2, prefetch_factor or 2), _MOST_BATCHES_AHEAD) + 1
         self.native = isinstance(dataset, Dataset) and getattr(dataset, "loader", None) is None
@@ -202,7 +202,7 @@ class DataLoader:
         self._resume: State | None = None
         self._live: weakref.ref[Any] | None = None
         self._position: Position | None = None
-        self._planned_torch: Any = None
+        self._planned_torch: tuple[Any, Any] | None = None
         self._base_seed_drawn = False
         self.warned_of_slabs = False
 
@@ -415,6 +415,11 @@ class DataLoader:
     def lookahead(self) -> int:
         """Batches that torch would have asked for ahead of what it yielded."""
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
+
+
+def _length(sampler: Any) -> int | None:
+    """How many samples an epoch has, where the sampler knows."""
+    return len(sampler) if hasattr(sampler, "__len__") else None
 
 
 def _rebuild(arguments: dict[str, Any], epoch: int, pending: State | None) -> DataLoader:

@@ -22,7 +22,6 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     RandomSampler,
-    Sampler,
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
@@ -301,7 +300,7 @@ def order_of(
     return known or HandedOver(sampler if batch_sampler is None else batch_sampler, batching)
 
 
-def _known(sampler: Sampler[Any], batching: Batching, base: torch.Generator | None) -> Order | None:
+def _known(sampler: Any, batching: Batching, base: torch.Generator | None) -> Order | None:
     kind = type(sampler)
 
     def before(generator: torch.Generator | None) -> int:

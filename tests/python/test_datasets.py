@@ -101,9 +101,8 @@ def test_own_loaders_and_valid_file_rules_work_as_in_torchvision(tmp_path):
     theirs = torchvision.datasets.ImageFolder(str(tmp_path / "images"), **arguments)
     ours = forebay.ImageFolder(tmp_path / "images", **arguments)
     assert [ours[i] for i in range(len(ours))] == [theirs[i] for i in range(len(theirs))]
-    assert [b for b in forebay.DataLoader(ours, 4, collate_fn=list)] == [
-        b for b in torch.utils.data.DataLoader(theirs, 4, collate_fn=list)
-    ]
+    ours_in_batches = list(forebay.DataLoader(ours, 4, collate_fn=list))
+    assert ours_in_batches == list(torch.utils.data.DataLoader(theirs, 4, collate_fn=list))
     assert ours.classes == theirs.classes
 
 

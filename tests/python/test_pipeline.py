@@ -1,7 +1,6 @@
 """What the engine does between a plan and its batches: ahead, in order, within its figures."""
 
 import os
-import time
 
 import forebay
 import pytest
@@ -24,24 +23,17 @@ def epochs(loader, count):
     """Everything a user sees, in plain Python."""
     return [
         [
-            ([bytes(s) for s in samples], labels.tolist(), ids.tolist())
-            for samples, labels, ids in loader
+            ([s.numpy().tobytes() for s in samples], labels.tolist(), numbers.tolist())
+            for samples, labels, numbers in loader
         ]
         for _ in range(count)
     ]
 
 
-def settle(loader):
-    """Waits until the engine has fetched all that it may fetch ahead."""
-    seen = []
-
-    def quiet():
-        stats = loader.stats()
-        seen.append((stats["origin_reads"], stats["memory_hits"], stats["slabs_out"]))
-        time.sleep(0.05)
-        return len(seen) > 5 and len(set(seen[-5:])) == 1
-
-    assert wait_for(quiet)
+def fetched(loader):
+    """Samples brought in so far, from memory or from the origin."""
+    stats = loader.stats()
+    return stats["memory_hits"] + stats["origin_reads"]
 
 
 # -- determinism --------------------------------------------------------------------------
@@ -62,21 +54,23 @@ def test_threads_memory_and_policy_change_nothing_that_a_user_sees(tmp_path):
 # -- across the epoch's edge --------------------------------------------------------------
 
 
-def test_the_next_epochs_first_batch_gets_ready_before_it_is_asked_for(tmp_path):
-    dataset = forebay.FileFolder(class_folders(tmp_path / "d", samples=40))
-    loader = make(dataset)
-    for epoch in range(4):
-        assert loader.stats().get("epochs_foreseen", 0) == max(0, epoch - 1)
-        assert len(ids(loader)) == 40
-        settle(loader)
-        before = loader.stats()["ready_samples"]
+def test_the_next_epochs_first_batch_gets_ready_before_it_is_asked_for(folder):
+    loader = make(forebay.FileFolder(folder))
+    iterator = iter(loader)
+    ready = 0
+    for epoch in range(10):
+        ids(iterator)
+        assert wait_for(lambda epoch=epoch: fetched(loader) == 25 * (epoch + 2))
+        before = loader.stats()
+        assert before["epochs_foreseen"] == epoch, "the next one has not begun"
         iterator = iter(loader)
         next(iterator)
-        del iterator
-        if epoch == 0:
-            assert loader.stats()["ready_samples"] - before == 5
-        loader.set_epoch(epoch + 1)
-    assert loader.stats()["origin_reads"] == 40, "with enough memory, once each"
+        after = loader.stats()
+        assert after["epochs_foreseen"] == epoch + 1
+        ready += after["ready_samples"] - before["ready_samples"]
+    # Between the last count of a sample and its batch a thread may be put to sleep.
+    assert ready >= 5 * 5
+    assert after["origin_reads"] == 25, "with enough memory, once each"
 
 
 def test_a_known_order_is_foreseen_at_every_edge(folder):
@@ -152,31 +146,19 @@ def test_every_sample_is_either_a_hit_or_a_read(tmp_path, policy):
     loader = make(dataset, memory="200KiB", policy=policy)
     for epoch in range(1, 5):
         ids(loader)
-        settle(loader)
         stats = loader.stats()
-        fetched = stats["memory_hits"] + stats["origin_reads"]
         assert stats["samples"] == epoch * 90
         assert stats["batches"] == epoch * 18
         # What was fetched ahead is counted before it is taken.
-        assert epoch * 90 <= fetched <= (epoch + 1) * 90
+        assert epoch * 90 <= fetched(loader) <= (epoch + 1) * 90
         assert stats["ready_samples"] <= stats["samples"]
-        assert stats["waited_seconds"] >= 0
+        assert stats["waited_seconds"] > 0
         assert stats["origin_bytes"] >= stats["origin_reads"] * 4000
         assert stats["memory"]["peak_bytes"] <= stats["memory"]["capacity_bytes"]
         assert stats["bytes"] == epoch * sum(4000 + at % 7 for at in range(90))
     if policy == "none":
-        assert stats["memory_hits"] == 0
-
-
-def test_seconds_waited_grow_while_a_batch_is_awaited(tmp_path):
-    silence = Silence(tmp_path)
-    loader = forebay.DataLoader(silence.dataset(), 4, timeout=0.3)
-    try:
-        with pytest.raises(forebay.UnavailableError):
-            next(iter(loader))
-    finally:
-        loader.close()
-        silence.close()
+        # Only what is in hand for the end of one epoch when the next one wants it.
+        assert stats["memory_hits"] <= 4 * 200 // 4 // 4
 
 
 def hits(dataset, policy, epochs, memory):
@@ -190,15 +172,15 @@ def hits(dataset, policy, epochs, memory):
 
 
 def test_policies_that_know_shuffling_keep_their_share_and_lru_does_not(tmp_path):
-    """With memory for a share c of n samples, a shuffled epoch finds c*n at best; LRU finds
-    c**2*n/2 or so of the whole, less when c is small."""
+    """With memory for a share c of n samples, a shuffled epoch finds about c*n of them there;
+    with LRU only (c + (1 - c) * ln(1 - c)) * n, which is 0.09 * n for c = 0.4."""
     n, size = 400, 16_000
     dataset = forebay.FileFolder(class_folders(tmp_path / "d", samples=n, size=size))
     memory = n * size * 4 // 10
     found = {policy: hits(dataset, policy, 5, memory) for policy in ("farthest", "minio", "lru")}
     assert 0.30 * n <= found["farthest"] <= 0.45 * n, found
     assert 0.30 * n <= found["minio"] <= 0.45 * n, found
-    assert found["lru"] <= 0.6 * found["farthest"], found
+    assert found["lru"] <= 0.16 * n, found
 
 
 # -- shapes of datasets -------------------------------------------------------------------
@@ -211,7 +193,7 @@ def test_many_tiny_files(tmp_path):
         seen = []
         for samples, _, numbers in loader:
             for sample, number in zip(samples, numbers.tolist(), strict=True):
-                assert bytes(sample) == content(number, 100 + number % 7)
+                assert sample.numpy().tobytes() == content(number, 100 + number % 7)
                 seen.append(number)
         assert sorted(seen) == list(range(5000))
     assert loader.stats()["origin_reads"] == 5000
@@ -253,19 +235,19 @@ def test_samples_from_nothing_to_5_mb_pass_a_readahead_smaller_than_one(tmp_path
             for _ in range(2):
                 for samples, _, numbers in loader:
                     for sample, number in zip(samples, numbers.tolist(), strict=True):
-                        assert bytes(sample.numpy()) == content(number, sizes[number])
+                        assert sample.numpy().tobytes() == content(number, sizes[number])
 
 
 # -- what does not come -------------------------------------------------------------------
 
 
-def test_a_timeout_is_an_error_that_names_it_and_leaves_the_loader_usable(tmp_path):
+def test_a_timeout_is_an_error_that_names_it_each_time_it_passes(tmp_path):
     silence = Silence(tmp_path)
     try:
         loader = forebay.DataLoader(silence.dataset(), 4, timeout=0.2)
         iterator = iter(loader)
         for _ in range(2):
-            with pytest.raises(forebay.UnavailableError, match="0.2 seconds.*hint.*timeout="):
+            with pytest.raises(forebay.UnavailableError, match=r"0\.2 seconds.*hint.*timeout="):
                 next(iterator)
         loader.close()
     finally:

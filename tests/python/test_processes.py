@@ -425,7 +425,7 @@ def test_a_fork_while_a_loader_runs_leaves_both_processes_whole(folder):
 
         def right(batch):
             return all(
-                bytes(sample) == content(number, 1000 + number % 7)
+                sample.numpy().tobytes() == content(number, 1000 + number % 7)
                 for sample, number in zip(batch[0], batch[2].tolist())
             )
 
@@ -479,7 +479,7 @@ def test_forks_at_any_moment_never_hang_the_child(folder):
 def work(loader, root):
     """In a worker: the loader it was given, one of its own, and single samples."""
     own = make(root, num_workers=1)
-    assert bytes(own.dataset[3][0]) == content(3, 1003)
+    assert own.dataset[3][0].numpy().tobytes() == content(3, 1003)
     return ids(loader), ids(own)
 
 
@@ -503,10 +503,10 @@ def test_datasets_work_in_torchs_workers_while_loaders_run_here(folder, method):
     running = iter(make(folder, num_workers=2))
     next(running)
     dataset = running._dataset
-    assert bytes(dataset[3][0]) == content(3, 1003)
+    assert dataset[3][0].numpy().tobytes() == content(3, 1003)
     theirs = torch.utils.data.DataLoader(
         dataset, 4, num_workers=2, collate_fn=list, multiprocessing_context=method
     )
-    samples = [bytes(sample) for batch in theirs for sample, _ in batch]
+    samples = [sample.numpy().tobytes() for batch in theirs for sample, _ in batch]
     assert samples == [content(at, 1000 + at % 7) for at in range(25)]
     assert flat(ids(running)) == list(range(4, 25))

@@ -33,8 +33,11 @@ pub(crate) fn copy(desk: &Desk, copy: Copy) {
     if desk.window().copied(copy.place, count) {
         desk.tell_user();
     }
-    if !desk.dataset.is_local() {
-        desk.plant.board.wake();
+    // What was copied no longer counts as fetched ahead: more can be asked for.
+    if !desk.dataset.is_local()
+        && let Some(desk) = desk.me.upgrade()
+    {
+        pump(&desk);
     }
 }
 

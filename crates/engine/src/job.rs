@@ -1,6 +1,6 @@
 //! A job: one user's sequence of batches on one dataset.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use forebay_origin::Dataset;
@@ -54,6 +54,8 @@ pub enum Next {
 /// What the crew, the network tasks and the user's handle share.
 #[derive(Debug)]
 pub(crate) struct Desk {
+    /// Itself, for tasks that outlive the call that starts them.
+    pub(crate) me: Weak<Desk>,
     pub(crate) plant: Arc<Plant>,
     pub(crate) dataset: Arc<Dataset>,
     pub(crate) tag: u32,
@@ -123,7 +125,8 @@ impl Job {
             plant.readahead,
             arrives,
         );
-        let desk = Arc::new(Desk {
+        let desk = Arc::new_cyclic(|me| Desk {
+            me: me.clone(),
             dataset,
             tag,
             on_error: settings.on_error,
@@ -196,6 +199,7 @@ impl Job {
             .get_or_insert((started, window.is_ready()));
         let head = loop {
             match window.deliver() {
+                Head::Wait if desk.plant.board.is_closing() => return Err(Error::Closed),
                 Head::Wait => {
                     let left = timeout.saturating_sub(started.elapsed());
                     if left.is_zero() {
@@ -265,6 +269,9 @@ impl Job {
     }
 
     fn compute_next_uses(&self) {
+        if self.desk.dataset.index().total_bytes() < self.desk.plant.tier.stats().capacity / 2 {
+            return; // all of it stays, whenever it is used next
+        }
         let Some((current, coming, uses)) = self.desk.window().horizon() else {
             return;
         };
