@@ -169,8 +169,7 @@ class EngineIterator(Iterator[Any]):
         if loader.user_collate_fn is None and loader.batched:
             done = dataset.batch(batch)
         if done is None:
-            triples = zip(samples, batch.labels.tolist(), batch.ids.tolist(), strict=True)
-            items = [dataset.item(*triple) for triple in triples]
+            items = self._items(batch)
             done = loader.collate_fn(items if loader.batched else items[0])
         if loader.return_index:
             done = _with_ids(done, batch.ids if loader.batched else batch.ids[0])
@@ -178,6 +177,29 @@ class EngineIterator(Iterator[Any]):
             done = torch.utils.data._utils.pin_memory.pin_memory(done)  # type: ignore[no-untyped-call]
         self._watch_slabs()
         return done
+
+    def _items(self, batch: RawBatch) -> list[Any]:
+        triples = zip(batch.samples, batch.labels.tolist(), batch.ids.tolist(), strict=True)
+        items = []
+        for at, (raw, label, number) in enumerate(triples):
+            try:
+                items.append(self._dataset.item(raw, label, number))
+            except _forebay.CorruptError as error:
+                if self._loader.on_error != "replace":
+                    raise
+                item, batch.ids[at] = self._stand_in(number, error)
+                items.append(item)
+        return items
+
+    def _stand_in(self, number: int, error: Exception) -> tuple[Any, int]:
+        """What takes the place of a sample that cannot be decoded: the same everywhere."""
+        self._job.quarantine(number, str(error))
+        for other in _forebay.stand_ins(number, len(self._dataset)):
+            try:
+                return self._dataset[other], other
+            except _forebay.CorruptError:
+                continue
+        raise error
 
     def _watch_slabs(self) -> None:
         loader = self._loader

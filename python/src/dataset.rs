@@ -114,14 +114,10 @@ impl Dataset {
             let counts = (difference.added, difference.changed, difference.removed);
             dict.set_item("refreshed", counts)?;
         }
-        dict.set_item(
-            "warnings",
-            opened
-                .warning
-                .iter()
-                .chain(&opened.rebuilt_because_corrupt)
-                .collect::<Vec<_>>(),
-        )?;
+        let rebuilt = opened.rebuilt_because_corrupt.iter();
+        let rebuilt = rebuilt.map(|reason| format!("index was built anew: {reason}"));
+        let warnings: Vec<_> = opened.warning.iter().cloned().chain(rebuilt).collect();
+        dict.set_item("warnings", warnings)?;
         Ok(dict)
     }
 
@@ -235,15 +231,18 @@ fn read_settings(given: BTreeMap<String, f64>) -> PyResult<core::ReadSettings> {
         match name.as_str() {
             "requests_in_flight" => settings.requests_in_flight = (value as usize).max(1),
             "bytes_in_flight" => settings.bytes_in_flight = (value as u64).max(1),
-            "deadline" => settings.deadline = Duration::from_secs_f64(value),
-            "hedge_after" => {
-                settings.hedge_after = (value > 0.0).then(|| Duration::from_secs_f64(value));
-            }
+            "deadline" => settings.deadline = seconds(value),
+            "hedge_after" => settings.hedge_after = (value > 0.0).then(|| seconds(value)),
             "coalesce_gap" => settings.coalesce_gap = value as u64,
             other => return Err(PyValueError::new_err(format!("no read setting {other:?}"))),
         }
     }
     Ok(settings)
+}
+
+/// At most a year, which is for ever here and fits every clock.
+fn seconds(value: f64) -> Duration {
+    Duration::from_secs_f64(value.min(365.0 * 86400.0))
 }
 
 /// The members of one sample of a tar shard: (key, extension, start, end) each.

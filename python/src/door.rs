@@ -197,6 +197,14 @@ impl Job {
         Ok(self.0.get()?.slabs_out())
     }
 
+    /// Takes a sample into quarantine that cannot be decoded.
+    fn quarantine(&self, sample: u32, reason: String) -> PyResult<()> {
+        self.0
+            .get()?
+            .quarantine(sample, reason)
+            .map_err(errors::engine)
+    }
+
     /// Gives up the epoch.
     fn cancel(&self, py: Python<'_>) {
         if let Ok(job) = self.0.get() {
@@ -250,6 +258,14 @@ fn hand_over<'py>(py: Python<'py>, batch: &core::Batch) -> PyResult<Bound<'py, P
             capsule(py, slab, ids, batch.len(), Element::I64)?.into_bound(py),
         ],
     )
+}
+
+/// The samples that stand in for a bad one, in the order in which they are tried.
+#[pyfunction]
+pub(crate) fn stand_ins(sample: u32, samples: u32) -> Vec<u32> {
+    (0..core::CANDIDATES)
+        .filter_map(|attempt| core::candidate(sample, attempt, samples))
+        .collect()
 }
 
 /// The engine that `dataset[i]` reads through, one per process.

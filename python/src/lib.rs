@@ -15,7 +15,7 @@ mod _forebay {
     #[pymodule_export]
     use super::dataset::{Dataset, tar_members};
     #[pymodule_export]
-    use super::door::{Engine, Job, read_sample};
+    use super::door::{Engine, Job, read_sample, stand_ins};
     #[pymodule_export]
     use super::errors::{
         ClosedError, CorruptError, Error, ExhaustedError, InvalidError, UnavailableError,

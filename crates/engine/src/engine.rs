@@ -59,6 +59,13 @@ impl Engine {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
+        let machine = machine_memory();
+        if settings.memory > machine {
+            return Err(Error::MoreThanTheMachine {
+                budget: settings.memory,
+                machine,
+            });
+        }
         // Fetching ahead must leave most of the budget to what is kept.
         let readahead = settings.readahead.min(settings.memory / 4);
         let tier = MemoryTier::new(forebay_cache::Settings {
@@ -143,6 +150,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+fn machine_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
 impl Drop for Engine {

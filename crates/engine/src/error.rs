@@ -47,6 +47,14 @@ pub enum Error {
         /// How many there are.
         samples: u32,
     },
+    /// A budget that the machine does not have.
+    #[error("a memory budget of {budget} bytes is more than the machine's {machine} bytes")]
+    MoreThanTheMachine {
+        /// What was asked for.
+        budget: u64,
+        /// What there is.
+        machine: u64,
+    },
     /// The system refused a resource.
     #[error("{what}")]
     System {
@@ -69,7 +77,7 @@ impl Error {
             Error::Index(error) => error.kind(),
             Error::TooManyBad { .. } | Error::System { .. } => Kind::Exhausted,
             Error::NoStandIn { .. } => Kind::Corrupt,
-            Error::OutOfRange { .. } => Kind::Invalid,
+            Error::OutOfRange { .. } | Error::MoreThanTheMachine { .. } => Kind::Invalid,
             Error::Closed => Kind::Closed,
         }
     }
@@ -83,6 +91,7 @@ impl Error {
                 "raise max_bad_samples= or mend the dataset; stats()[\"bad_samples\"] lists them"
                     .into(),
             ),
+            Error::MoreThanTheMachine { .. } => Some("lower memory=".into()),
             Error::NoStandIn { .. } => Some("check that the dataset can be read at all".into()),
             _ => None,
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::{Fill, Flight, FlightResult, Held, Lookup};
-use forebay_origin::{Dataset, Kind, Sink};
+use forebay_origin::{Dataset, Sink};
 
 use crate::Error;
 use crate::batch::StandIn;
@@ -172,15 +172,10 @@ fn count_read(desk: &Desk, task: &Task) {
     Counters::add(&desk.counters.read_bytes, task.len);
 }
 
-/// True if the fault lies with the sample, not with the road to it.
-fn is_bad_sample(error: &forebay_origin::Error) -> bool {
-    matches!(error.kind(), Kind::Corrupt | Kind::Invalid)
-}
-
 /// Takes a bad sample into quarantine, or makes its error the batch's.
 fn quarantine(desk: &Desk, task: &Task, error: forebay_origin::Error) -> Result<(), Error> {
     let name = desk.dataset.name(task.id);
-    if desk.on_error == OnError::Raise || !is_bad_sample(&error) {
+    if desk.on_error == OnError::Raise || !error.blames_the_sample() {
         return Err(Error::Sample {
             sample: task.id,
             name,
@@ -239,7 +234,7 @@ fn stand_in(
                     bytes,
                 });
             }
-            Err(error) if is_bad_sample(&error) => {}
+            Err(error) if error.blames_the_sample() => {}
             Err(source) => {
                 return Outcome::Failed(Error::Sample {
                     sample: id,
@@ -454,7 +449,7 @@ async fn remote_candidate(desk: &Desk, task: &Task) -> Outcome {
                     bytes,
                 });
             }
-            Err(error) if is_bad_sample(&error) => {}
+            Err(error) if error.blames_the_sample() => {}
             Err(source) => {
                 return Outcome::Failed(Error::Sample {
                     sample: id,

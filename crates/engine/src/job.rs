@@ -244,6 +244,13 @@ impl Job {
         }
     }
 
+    /// Takes a sample into quarantine that only the user's side finds to be bad; an
+    /// error once there are too many.
+    pub fn quarantine(&self, sample: u32, reason: String) -> Result<(), Error> {
+        let name = self.desk.dataset.name(sample);
+        self.desk.quarantine.admit(sample, name, reason)
+    }
+
     /// Batch buffers that are filling, ready or with the user.
     pub fn slabs_out(&self) -> usize {
         self.desk.pool.out()

@@ -30,7 +30,7 @@ pub use engine::{Engine, EngineSettings};
 pub use error::Error;
 pub use forebay_origin::Kind;
 pub use job::{Job, JobSettings, Next, OnError};
-pub use quarantine::BadSample;
+pub use quarantine::{BadSample, CANDIDATES, candidate};
 pub use sequence::Sequence;
 pub use slab::{Slab, SlabLease};
 pub use stats::{EngineStats, JobStats};

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use crate::Error;
 
 /// How many candidates are tried before the sample is given up.
-pub(crate) const CANDIDATES: u32 = 64;
+pub const CANDIDATES: u32 = 64;
 
 /// A sample that was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Quarantine {
 }
 
 /// The candidate to stand in for `sample` at the `attempt`-th try, never itself.
-pub(crate) fn candidate(sample: u32, attempt: u32, samples: u32) -> Option<u32> {
+pub fn candidate(sample: u32, attempt: u32, samples: u32) -> Option<u32> {
     if samples < 2 {
         return None;
     }

@@ -99,7 +99,7 @@ impl Dataset {
             source,
             progress,
         };
-        let (index, opened) = opening.index()?;
+        let (index, opened) = opening.index().map_err(Error::while_listing)?;
         if opened.listed() {
             // A listing has a runtime of its own, and pooled connections do not outlive it.
             reader = Reader::open(&place, spec)?;

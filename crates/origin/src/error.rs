@@ -107,6 +107,12 @@ pub enum Error {
         /// The object.
         name: String,
     },
+    /// A file that the user named (a manifest, a shard) is not there.
+    #[error("{name}: No such file or object")]
+    NotThere {
+        /// The path or url.
+        name: String,
+    },
     /// The store does not let us in.
     #[error("{name}: access denied: {cause}")]
     Denied {
@@ -212,6 +218,32 @@ impl Error {
         }
     }
 
+    /// The same error while listing: what is missing then was named by the user, not
+    /// by an index.
+    pub(crate) fn while_listing(self) -> Self {
+        match self {
+            Self::Missing { name } => Self::NotThere { name },
+            Self::Io { path, source } if source.kind() == io::ErrorKind::NotFound => {
+                Self::NotThere { name: path }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the sample is at fault rather than the road to it: another sample may
+    /// well be read.
+    pub fn blames_the_sample(&self) -> bool {
+        match self {
+            Self::Size { .. }
+            | Self::Changed { .. }
+            | Self::Missing { .. }
+            | Self::Tar { .. }
+            | Self::NotAFile { .. } => true,
+            Self::Io { .. } => matches!(self.kind(), Kind::Corrupt | Kind::Invalid),
+            _ => false,
+        }
+    }
+
     /// What the caller can do about it.
     pub fn kind(&self) -> Kind {
         match self {
@@ -249,6 +281,7 @@ impl Error {
                 _ if self.kind() == Kind::Exhausted => "raise the limit of open files (ulimit -n)",
                 _ => return None,
             },
+            Self::NotThere { .. } => "check the manifest= or the pattern of shards",
             Self::NoRoot { .. } => "check the path; a bucket starts with s3://, gs:// or az://",
             Self::NoClasses { .. } => {
                 "each class is a folder with its files; for other layouts use a manifest or tar shards"

@@ -208,6 +208,7 @@ fn cause(error: &(dyn StdError + 'static)) -> String {
         next = error.source();
     }
     text.retain(|c| !c.is_control());
+    text = without_secrets(&text);
     if let Some((at, _)) = text.char_indices().nth(LONGEST) {
         text.truncate(at);
         text.push_str("...");
@@ -215,9 +216,29 @@ fn cause(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
+/// The text with every address in it as [`crate::redact`] shows it.
+fn without_secrets(text: &str) -> String {
+    let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '(' | ')' | '<' | '>');
+    text.split_inclusive(is_end)
+        .map(|word| {
+            let address = word.trim_end_matches(is_end);
+            crate::redact(address) + &word[address.len()..]
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_in_a_cause_lose_their_secrets() {
+        assert_eq!(
+            without_secrets("error sending request (http://me:pass@host:1/b?sig=x): refused"),
+            "error sending request (http://host:1/b): refused"
+        );
+        assert_eq!(without_secrets("plain words, a/b?c"), "plain words, a/b?c");
+    }
 
     #[test]
     fn waits_double_up_to_their_limit_and_differ_by_name() {
