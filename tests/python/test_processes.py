@@ -372,16 +372,29 @@ EXITS = {
         "threading.Thread(target=next, args=(stuck,), daemon=True).start()",
         0,
     ),
-    "the end, with a thread that iterates": (
-        "threading.Thread(target=for_ever, args=(loaders[0],), daemon=True).start()",
-        0,
-    ),
+    "the end, with a thread that takes batches": ("take_batches(loaders[0])", 0),
 }
 
 
-def for_ever(loader):
-    while True:
-        ids(loader)
+def take_batches(loader):
+    """Has a thread take batches for ever; returns once it is under way.
+
+    It asks the engine and makes no tensors: a thread that is inside torch when Python ends
+    aborts the process, with torch alone as well ("terminate called").
+    """
+    going = threading.Event()
+    engine, job = loader.borrow_job()
+
+    def work():
+        for epoch in itertools.count():
+            drawn = loader.order_source.begin(epoch)
+            job.begin(drawn.tag, drawn.epoch, drawn.rank)
+            while job.next(0.0) is not None:
+                going.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert going.wait(LONG)
+    assert engine.is_ours
 
 
 @pytest.mark.parametrize("way", EXITS)
