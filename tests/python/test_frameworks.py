@@ -7,6 +7,7 @@ with, the two records end to end must be what DistributedSampler deals, and noth
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -15,7 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forebay
 import pytest
+import torch
 from data import image_folders
 from servers import free_ports
 from torch.utils.data.distributed import DistributedSampler
@@ -147,3 +150,50 @@ def test_lightning_goes_on_from_a_checkpoint_in_mid_epoch_and_from_one_at_its_en
         assert example.run("--resume") == resumed(0, steps, epochs=3)
         for complaint in ("not resumable", "gives up the position"):
             assert complaint not in example.said
+
+
+# What the frameworks do to a loader, without them.
+
+
+def planned(images: Path, workers: int) -> forebay.DataLoader:
+    return forebay.DataLoader(
+        forebay.FileFolder(images), BATCH, True, num_workers=workers, seed=SEED, return_index=True
+    )
+
+
+def seen_by(batches: Iterator[list[torch.Tensor]]) -> list[int]:
+    return [number for batch in batches for number in batch[2].tolist()]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iterator_that_nobody_asks_uses_up_no_epoch(images, workers):
+    loader = planned(images, workers)
+    iter(loader)
+    assert loader.state_dict()["epoch"] == 0
+    assert seen_by(iter(loader)) == loader.order(0).tolist()
+    assert seen_by(iter(loader)) == loader.order(1).tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_or_a_state_set_between_iter_and_the_first_batch_counts(images, workers):
+    loader = planned(images, workers)
+    iterator = iter(loader)
+    loader.sampler.set_epoch(6)
+    assert seen_by(itertools.islice(iterator, 4)) == loader.order(6).tolist()[: 4 * BATCH]
+    state = loader.state_dict()
+    resumed = planned(images, workers)
+    iterator = iter(resumed)
+    resumed.load_state_dict(state)
+    assert seen_by(iterator) == loader.order(6).tolist()[4 * BATCH :]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_left_by_break_can_still_be_saved_and_gone_on_with(images, workers):
+    loader = planned(images, workers)
+    for step, _ in enumerate(loader):
+        if step == 2:
+            break
+    resumed = planned(images, workers)
+    resumed.load_state_dict(loader.state_dict())
+    assert seen_by(iter(resumed)) == loader.order(0).tolist()[3 * BATCH :]
+    assert seen_by(iter(loader)) == loader.order(1).tolist()

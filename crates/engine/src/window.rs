@@ -134,10 +134,11 @@ struct Leg {
 
 impl Leg {
     fn next_use(&self, position: u64) -> Option<u64> {
-        self.uses
-            .get()?
-            .after(position)
-            .map(|tick| self.base + tick)
+        match self.uses.get() {
+            Some(uses) => uses.after(position).map(|tick| self.base + tick),
+            // The epoch after is not known (yet): somewhere in it, for all samples alike.
+            None => self.sequence.samples().map(|samples| self.base + samples + samples / 2),
+        }
     }
 }
 
