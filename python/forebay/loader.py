@@ -16,7 +16,7 @@ import torch.utils.data
 from forebay import _forebay
 from forebay.datasets import Dataset
 from forebay.iterators import EngineIterator, Position, TorchIterator
-from forebay.orders import Batching, HandedOver, Order, Planned, Share, order_of
+from forebay.orders import Batching, HandedOver, Order, Planned, Share, Watched, order_of
 from forebay.ranks import find_rank
 from forebay.sizes import in_bytes
 from forebay.state import State
@@ -274,12 +274,13 @@ class DataLoader:
 
     def order(self, epoch: int) -> np.ndarray:
         """The sample numbers of this rank in ``epoch``, ahead of time."""
-        if isinstance(self.order_source, HandedOver) or self.order_source.coming(0, False) is None:
+        source = self.order_source
+        planned = source.planned if isinstance(source, Watched) else source
+        if not isinstance(planned, Planned):
             raise _forebay.InvalidError(
                 "this loader's order is drawn from a generator when its epoch begins; "
                 "hint: pass seed= for an order that is known ahead"
             )
-        planned = getattr(self.order_source, "planned", self.order_source)
         drawn = planned.begin(epoch)
         return drawn.epoch.samples(drawn.rank)
 

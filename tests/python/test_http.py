@@ -45,6 +45,6 @@ def test_files_of_a_web_server_are_read_by_a_manifest(web, tmp_path):
 def test_a_web_server_that_cannot_list_is_told_with_what_to_do(web):
     address, _ = web
     with pytest.raises(
-        forebay.InvalidError, match="cannot list files.*hint: name the files in a manifest"
+        forebay.InvalidError, match=r"cannot list files.*hint: name the files in a manifest"
     ):
         forebay.FileFolder(address, storage_options={"allow_http": "true"})

@@ -137,7 +137,10 @@ impl Leg {
         match self.uses.get() {
             Some(uses) => uses.after(position).map(|tick| self.base + tick),
             // The epoch after is not known (yet): somewhere in it, for all samples alike.
-            None => self.sequence.samples().map(|samples| self.base + samples + samples / 2),
+            None => self
+                .sequence
+                .samples()
+                .map(|samples| self.base + samples + samples / 2),
         }
     }
 }
