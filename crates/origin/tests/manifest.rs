@@ -82,7 +82,7 @@ fn what_is_not_there_is_told_with_its_line() {
     assert_eq!(failed("path\na\nfolder\n"), "folder: not a regular file");
     fs::remove_file(root.path().join("m.csv")).unwrap();
     let error = Dataset::open(&manifest(root.path(), cache.path(), "m.csv"), &()).unwrap_err();
-    assert_eq!(error.to_string(), "m.csv");
+    assert_eq!(error.to_string(), "m.csv: No such file or object");
 }
 
 #[test]
