@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,15 +27,6 @@ IMAGE_EXTENSIONS = (
 )  # fmt: skip
 
 Transform = Callable[[Any], Any]
-
-
-@dataclass
-class RawBatch:
-    """A batch as the engine hands it over: all tensors lie on one slab."""
-
-    samples: Sequence[torch.Tensor]
-    labels: torch.Tensor
-    ids: torch.Tensor
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
@@ -88,7 +78,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         if self._opened is None or self._forks != _forebay.forks():
             again = self._forks != -1
             spec = {**self._spec, "refresh": "never"} if again else self._spec
-            self._opened = _forebay.Dataset(**spec, progress=_Progress(self.root))
+            self._opened = _forebay.Dataset(**spec, progress=_Progress())
             self._forks = _forebay.forks()
             self._shown = self._opened.url
         return self._opened
@@ -137,8 +127,13 @@ class Dataset(torch.utils.data.Dataset[Any]):
         """One sample as the user sees it, from its bytes."""
         raise NotImplementedError
 
-    def batch(self, raw: RawBatch) -> Any:
-        """A whole batch at once where no Python is needed per sample; None otherwise."""
+    @property
+    def is_raw(self) -> bool:
+        """Whether a batch needs no Python per sample, only ``batch``."""
+        return False
+
+    def batch(self, samples: Sequence[torch.Tensor], labels: torch.Tensor) -> Any:
+        """A whole batch at once where that is possible; None if it goes by ``item``."""
         return None
 
     def _label(self, label: int) -> Any:
@@ -178,11 +173,14 @@ class FileFolder(Dataset):
         """(bytes as a tensor, label), each through its transform."""
         return raw if self.transform is None else self.transform(raw), self._label(label)
 
-    def batch(self, raw: RawBatch) -> Any:
+    @property
+    def is_raw(self) -> bool:
+        """Without a transform the bytes are handed on as they are."""
+        return self.transform is None and self.target_transform is None
+
+    def batch(self, samples: Sequence[torch.Tensor], labels: torch.Tensor) -> Any:
         """(list of tensors, labels): views of the slab, no copy."""
-        if self.transform is None and self.target_transform is None:
-            return list(raw.samples), raw.labels
-        return None
+        return (list(samples), labels) if self.is_raw else None
 
 
 class Files(FileFolder):
@@ -326,19 +324,25 @@ class TarFolder(Dataset):
 
     def item(self, raw: torch.Tensor, label: int, index: int) -> Any:
         """The members of one sample by extension, and its ``__key__``."""
-        members = _forebay.tar_members(raw.numpy())
+        try:
+            members = _forebay.tar_members(raw.numpy())
+        except _forebay.CorruptError as error:
+            raise _forebay.CorruptError(f"sample {index} ({self.path(index)}): {error}") from error
         sample: dict[str, Any] = {"__key__": members[0][0] if members else ""}
         for _, extension, start, end in members:
             sample[extension] = raw[start:end].numpy().tobytes()
         return sample if self.transform is None else self.transform(sample)
 
-    def batch(self, raw: RawBatch) -> Any:
+    def batch(self, samples: Sequence[torch.Tensor], labels: torch.Tensor) -> Any:
         """A dict of lists; a field that a sample lacks is None there."""
         if self.transform is not None:
             return None
         fields: dict[str, list[Any]] = {"__key__": []}
-        for at, sample in enumerate(raw.samples):
-            members = _forebay.tar_members(sample.numpy())
+        for at, sample in enumerate(samples):
+            try:
+                members = _forebay.tar_members(sample.numpy())
+            except _forebay.CorruptError:
+                return None  # sample by sample, the bad one is named or replaced
             for field in fields.values():
                 field.append(None)
             fields["__key__"][at] = members[0][0] if members else ""
@@ -351,8 +355,7 @@ class TarFolder(Dataset):
 class _Progress:
     """Says on stderr how far a listing is, if it takes long."""
 
-    def __init__(self, root: str) -> None:
-        self._root = root
+    def __init__(self) -> None:
         self._started = time.monotonic()
         self._said = self._started
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import warnings
@@ -14,9 +15,18 @@ import torch
 import torch.utils.data
 
 from forebay import _forebay
-from forebay.datasets import Dataset
+from forebay.datasets import Dataset, ImageFolder
 from forebay.iterators import EngineIterator, Position, TorchIterator
-from forebay.orders import Batching, HandedOver, Order, Planned, Share, Watched, order_of
+from forebay.orders import (
+    Batching,
+    FromGenerator,
+    HandedOver,
+    Order,
+    Planned,
+    Share,
+    Watched,
+    order_of,
+)
 from forebay.ranks import find_rank
 from forebay.sizes import in_bytes
 from forebay.state import State
@@ -76,8 +86,8 @@ class DataLoader:
 
     All of torch's arguments come first, in torch's order. Then, by keyword:
 
-    - ``seed``: the order of epoch e is ``torch.randperm(n)`` under ``manual_seed(seed + e)``,
-      dealt to ranks as ``DistributedSampler`` does; known for all epochs ahead.
+    - ``seed``: the order of epoch e is, if shuffled, ``torch.randperm(n)`` under
+      ``manual_seed(seed + e)``, dealt to ranks as ``DistributedSampler`` does; known for all epochs ahead.
     - ``rank``, ``world_size``: found from the process group or RANK and WORLD_SIZE.
     - ``even``: False for evaluation: no sample twice, ranks may differ by one.
     - ``memory``: budget of the memory tier; ``readahead``: most bytes fetched ahead.
@@ -125,6 +135,8 @@ class DataLoader:
                 "__len__); an IterableDataset has an order of its own"
             )
         _one_of("deal", deal, ("strided", "batches"))
+        if deal == "batches" and not even:
+            raise ValueError('even=False goes with deal="strided" only: batches are dealt evenly')
         chosen = sampler is not None or batch_sampler is not None
         self.rank, self.world_size = find_rank(rank, world_size)
         seed = _choose_seed(seed, chosen, generator, self.world_size, rank, world_size)
@@ -166,15 +178,9 @@ class DataLoader:
                 pin_memory_device=pin_memory_device,
                 in_order=in_order,
             )
+        self.seed = seed
         if order is None:
-            given = self._torch.batch_sampler if self._torch.batch_size is None else None
-            if given is not None:
-                batching = Batching(
-                    getattr(given, "batch_size", 0), getattr(given, "drop_last", False)
-                )
-            order = order_of(
-                self._torch.sampler, self._torch.batch_sampler, batching, self._torch.generator
-            )
+            order = self._order_of_sampler()
             self._batches = -1
         self.order_source = order
         self.return_index = return_index
@@ -193,9 +199,10 @@ class DataLoader:
             "epoch": _length(self._torch.sampler),
         }
         self.depth = min(max(2, prefetch_factor or 2), _MOST_BATCHES_AHEAD) + 1
-        self.native = isinstance(dataset, Dataset) and getattr(dataset, "loader", None) is None
-        if not self.native and return_index:
-            raise ValueError("return_index=True needs a dataset of forebay's")
+        self.native = _reads_natively(dataset)
+        if not self.native and (return_index or on_error == "replace"):
+            name = "return_index=True" if return_index else 'on_error="replace"'
+            raise ValueError(f"{name} needs a dataset of forebay's, as it is")
         self._engine: _forebay.Engine | None = None
         self._spare: list[tuple[_forebay.Engine, _forebay.Job]] = []
         self._epoch = 0
@@ -203,7 +210,8 @@ class DataLoader:
         self._live: weakref.ref[Any] | None = None
         self._position: Position | None = None
         self._planned_torch: tuple[Any, Any] | None = None
-        self._base_seed_drawn = False
+        self.base_seed: int | None = None
+        self.torch_figures: dict[str, Any] = {"batches": 0, "waited_seconds": 0.0}
         self.warned_of_slabs = False
 
     # -- torch's attributes -----------------------------------------------------------
@@ -294,7 +302,10 @@ class DataLoader:
         position = self._position
         if position is not None and not position.ended:
             return position.state().to_dict()
-        return (self._pending() or self.make_state(self._next_epoch())).to_dict()
+        epoch = self._next_epoch()
+        if position is not None and self._plan_sampler is None:
+            epoch = position.epoch + 1
+        return (self._pending() or self.make_state(epoch)).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state`` at the next ``iter``; an empty one changes nothing."""
@@ -302,6 +313,13 @@ class DataLoader:
             return
         read = State.of_dict(state)
         read.check(len(self.dataset), self._fingerprint())
+        kind = None if read.order is None else read.order.get("kind")
+        if kind not in (None, self.order_source.kind):
+            raise _forebay.InvalidError(
+                f"the state is of an order of kind {kind!r}, this loader's is of kind "
+                f"{self.order_source.kind!r}; hint: make the loader with the same seed=, sampler= "
+                "and generator= as the one that was saved"
+            )
         self._set_next_epoch(read.epoch)
         self._set_pending(read)
         # What is being iterated now is no longer where the loader is.
@@ -318,7 +336,23 @@ class DataLoader:
 
     def make_state(self, epoch: int) -> State:
         """The beginning of an epoch, as a state."""
-        return State(len(self.dataset), self._fingerprint(), epoch, 0, 0, None)
+        source = self.order_source
+        order = source.between() if isinstance(source, FromGenerator) else None
+        return State(len(self.dataset), self._fingerprint(), epoch, 0, 0, order)
+
+    def fresh_order(self) -> Order | HandedOver:
+        """The order for one epoch's use; a sampler is looked at anew, as torch does."""
+        if self._plan_sampler is not None:
+            return copy.copy(self.order_source)
+        return self._order_of_sampler()
+
+    def _order_of_sampler(self) -> Order | HandedOver:
+        inner = self._torch
+        batching = Batching(None, False)
+        if inner.batch_sampler is not None:
+            size = getattr(inner.batch_sampler, "batch_size", None) or 0
+            batching = Batching(size, getattr(inner.batch_sampler, "drop_last", False))
+        return order_of(inner.sampler, inner.batch_sampler, batching, inner.generator)
 
     def _fingerprint(self) -> str | None:
         return self.dataset.native.fingerprint if isinstance(self.dataset, Dataset) else None
@@ -327,6 +361,8 @@ class DataLoader:
 
     def stats(self) -> dict[str, Any]:
         """Figures so far: batches, samples, bytes, hits, seconds waited, bad samples, ..."""
+        if not self.native:
+            return dict(self.torch_figures)  # the samples are torch's own affair
         live = None if self._live is None else self._live()
         figures: dict[str, Any] = {} if live is None else live.stats()
         if not figures and self._spare:
@@ -373,12 +409,16 @@ class DataLoader:
         if engine is self._engine and engine.is_ours:
             self._spare.append((engine, job))
 
-    def draw_base_seed(self) -> None:
-        """The draw that torch makes at each ``iter``, so that generators agree after it."""
-        persistent = self.persistent_workers and self.num_workers > 0
-        if not (persistent and self._base_seed_drawn):
-            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-            self._base_seed_drawn = True
+    def draw_base_seed(self) -> bool:
+        """The draw that torch makes at each ``iter``, so that generators agree after it.
+
+        False where torch makes none: persistent workers have theirs from the first epoch.
+        """
+        if self.persistent_workers and self.num_workers > 0 and self.base_seed is not None:
+            return False
+        drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        self.base_seed = int(drawn.item())
+        return True
 
     def planned_torch(self, make_batches: Callable[[DataLoader], Any]) -> tuple[Any, Any]:
         """torch's loader on our order, and the batch sampler that it asks."""
@@ -416,6 +456,13 @@ class DataLoader:
     def lookahead(self) -> int:
         """Batches that torch would have asked for ahead of what it yielded."""
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
+
+
+def _reads_natively(dataset: Any) -> bool:
+    """Whether samples are what the engine reads: not those of a loader or class of the user's."""
+    if not isinstance(dataset, Dataset) or getattr(dataset, "loader", None) is not None:
+        return False
+    return type(dataset).__getitem__ in (Dataset.__getitem__, ImageFolder.__getitem__)
 
 
 def _length(sampler: Any) -> int | None:

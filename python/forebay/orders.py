@@ -2,7 +2,7 @@
 
 Each order answers the same four questions: what is this epoch's order (``begin``),
 what would torch have drawn by now (``requested``), what will the coming epoch be if
-nobody else draws (``coming``), and how is this epoch found again (``save``).
+nobody else draws (``coming``), and how is a saved epoch found again (``restore``).
 
 Known samplers are computed in Rust from the generator's state, and the state is put
 back as torch would have left it. A sampler of any other class runs as it is and hands
@@ -69,6 +69,9 @@ class Drawn:
 class Order(Protocol):
     """See the module's text."""
 
+    kind: str
+    size: int
+
     def begin(self, epoch: int) -> Drawn:
         """Draw this epoch's order as torch would, from the user's generators."""
 
@@ -97,7 +100,12 @@ def _plan(samples: int, batching: Batching, share: Share, **order: Any) -> _fore
 class Planned:
     """Known for all epochs: sequential, or a permutation of ``seed + epoch``."""
 
+    kind = "planned"
+
     def __init__(self, samples: int, seed: int | None, batching: Batching, share: Share) -> None:
+        self.size = batching.size or 1
+        # The epoch that was computed ahead, so that it is not computed again when it begins.
+        self._ahead: dict[int, _forebay.Epoch] = {}
         self._seed = seed
         self._share = share
         self._plan = _plan(samples, batching, share, seed=seed)
@@ -106,13 +114,19 @@ class Planned:
         saved = {"kind": "planned", "seed": self._seed, "epoch": epoch}
         # A sequential order is the same in every epoch, but each is an epoch of its own.
         tag = f"planned {self._seed} {epoch}"
-        return Drawn(tag, self._plan.epoch(epoch), self._share.rank, saved)
+        order = self._ahead.get(epoch) or self._plan.epoch(epoch)
+        return Drawn(tag, order, self._share.rank, saved)
 
     def requested(self, batches: int) -> None:
         pass
 
     def coming(self, epoch: int, late: bool) -> Drawn | None:
-        return None if late else self.begin(epoch + 1)
+        if late:
+            return None
+        drawn = self.begin(epoch + 1)
+        self._ahead.clear()
+        self._ahead[epoch + 1] = drawn.epoch
+        return drawn
 
     def restore(self, saved: dict[str, Any]) -> Drawn:
         if saved.get("seed") != self._seed:
@@ -126,7 +140,10 @@ class Planned:
 class FromSeedDraw:
     """``RandomSampler`` without a generator: a fresh engine, its seed from the default one."""
 
+    kind = "drawn"
+
     def __init__(self, sampler: RandomSampler, batching: Batching, draws_before: int) -> None:
+        self.size = batching.size or 1
         self._samples = len(sampler.data_source)
         self._plain = not sampler.replacement and sampler.num_samples == self._samples
         self._stream = _forebay.Sampler.random(
@@ -162,6 +179,8 @@ class FromSeedDraw:
 class FromGenerator:
     """A sampler that draws its indices from a generator itself."""
 
+    kind = "generator"
+
     def __init__(
         self,
         stream: _forebay.Sampler,
@@ -170,6 +189,7 @@ class FromGenerator:
         batching: Batching,
         draws_before: int,
     ) -> None:
+        self.size = batching.size or 1
         self._stream = stream
         self._samples = samples
         self._generator = torch.default_generator if generator is None else generator
@@ -184,8 +204,18 @@ class FromGenerator:
         self.requested(1)
         return self._of(state)
 
+    def between(self) -> dict[str, Any]:
+        """Where the generator is between two epochs."""
+        return {"kind": self.kind, "between": _packed(self._generator.get_state().numpy())}
+
+    def put_back(self, packed: str) -> None:
+        """Put the generator where it was when it was packed."""
+        live = self._generator.get_state().numpy()
+        state = _forebay.unpack_generator(base64.b64decode(packed), live)
+        self._generator.set_state(torch.from_numpy(state))
+
     def _of(self, state: np.ndarray) -> Drawn:
-        packed = base64.b64encode(bytes(_forebay.pack_generator(state))).decode()
+        packed = _packed(state)
         plan = _plan(self._samples, self._batching, Share(), indices=self._stream.indices(state))
         saved = {"kind": "generator", "state": packed}
         return Drawn(f"generator {packed}", plan.epoch(0), 0, saved)
@@ -206,14 +236,18 @@ class FromGenerator:
         return self._of(_forebay.skip(state, everything - self._drawn + self._draws_before))
 
     def restore(self, saved: dict[str, Any]) -> Drawn:
-        live = self._generator.get_state().numpy()
-        state = _forebay.unpack_generator(base64.b64decode(saved["state"]), live)
-        self._generator.set_state(torch.from_numpy(state))
+        self.put_back(saved["state"])
         return self.begin(0)
+
+
+def _packed(state: np.ndarray) -> str:
+    return base64.b64encode(bytes(_forebay.pack_generator(state))).decode()
 
 
 class HandedOver:
     """A sampler of an unknown class: it runs as Python, as far ahead as torch would run it."""
+
+    kind = "sampler"
 
     def __init__(self, batches: Iterable[Any], batching: Batching) -> None:
         self._source = batches
@@ -253,7 +287,10 @@ def _as_index(index: Any, samples: int) -> int:
 class Watched:
     """``DistributedSampler`` and its like: planned, the epoch being the sampler's own."""
 
+    kind = "planned"
+
     def __init__(self, sampler: Any, planned: Planned, ends_at: int | None = None) -> None:
+        self.size = planned.size
         self._sampler = sampler
         self.planned = planned
         # The request at which a sampler that counts epochs by itself finds its end.
@@ -274,6 +311,10 @@ class Watched:
     def coming(self, epoch: int, late: bool) -> Drawn | None:
         # Meant is the sampler's own epoch, which the user sets before each.
         return self.planned.coming(self._begun, late)
+
+    def is_past(self, saved: dict[str, Any]) -> bool:
+        """Whether the user has set the sampler to another epoch than the saved one."""
+        return bool(self._sampler.epoch != saved["epoch"])
 
     def restore(self, saved: dict[str, Any]) -> Drawn:
         epoch = int(saved["epoch"])

@@ -168,8 +168,13 @@ impl Job {
     }
 
     /// The next batch as (data, lengths, labels, ids), the tensors as DLPack capsules;
-    /// None at the end of the epoch. Waits at most `timeout` seconds (0: for ever).
-    fn next<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    /// None at the end of the epoch; ids are None unless wanted. Waits at most `timeout` seconds (0: for ever).
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: f64,
+        with_ids: bool,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let job = self.0.get()?;
         let mut steps = if timeout > 0.0 {
             (timeout / STEP.as_secs_f64()).ceil() as u64
@@ -178,7 +183,7 @@ impl Job {
         };
         loop {
             match py.detach(|| job.next(STEP)).map_err(errors::engine)? {
-                core::Next::Batch(batch) => return hand_over(py, &batch).map(Some),
+                core::Next::Batch(batch) => return hand_over(py, &batch, with_ids).map(Some),
                 core::Next::End => return Ok(None),
                 core::Next::Wait => {}
             }
@@ -197,7 +202,13 @@ impl Job {
         Ok(self.0.get()?.slabs_out())
     }
 
-    /// Takes a sample into quarantine that cannot be decoded.
+    /// Batches of this epoch that were taken so far, those that failed included.
+    #[getter]
+    fn taken(&self) -> PyResult<u64> {
+        Ok(self.0.get()?.taken())
+    }
+
+    /// Takes note of a sample that cannot be decoded.
     fn quarantine(&self, sample: u32, reason: String) -> PyResult<()> {
         self.0
             .get()?
@@ -246,7 +257,11 @@ impl Job {
     }
 }
 
-fn hand_over<'py>(py: Python<'py>, batch: &core::Batch) -> PyResult<Bound<'py, PyTuple>> {
+fn hand_over<'py>(
+    py: Python<'py>,
+    batch: &core::Batch,
+    with_ids: bool,
+) -> PyResult<Bound<'py, PyTuple>> {
     let [ids, labels, data] = batch.columns();
     let slab = batch.slab();
     PyTuple::new(
@@ -255,7 +270,11 @@ fn hand_over<'py>(py: Python<'py>, batch: &core::Batch) -> PyResult<Bound<'py, P
             capsule(py, slab, data, batch.data_len(), Element::U8)?.into_bound(py),
             PyList::new(py, batch.lengths())?.into_any(),
             capsule(py, slab, labels, batch.len(), Element::I64)?.into_bound(py),
-            capsule(py, slab, ids, batch.len(), Element::I64)?.into_bound(py),
+            if with_ids {
+                capsule(py, slab, ids, batch.len(), Element::I64)?.into_bound(py)
+            } else {
+                py.None().into_bound(py)
+            },
         ],
     )
 }

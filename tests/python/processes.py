@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,11 +68,16 @@ def finish(process):
     return process.returncode, out, err
 
 
-def run(script, *arguments):
-    """What a script said that must end well."""
+def run_python(script, *arguments):
+    """What a script said, on stdout and stderr, that must end well."""
     code, out, err = finish(start(script, *arguments))
-    assert code == 0, err
-    return out
+    assert code == 0, f"exit code {code}\n{out}\n{err}"
+    return SimpleNamespace(stdout=out, stderr=err)
+
+
+def run(script, *arguments):
+    """The same, if only stdout counts."""
+    return run_python(script, *arguments).stdout
 
 
 def join_child(pid):

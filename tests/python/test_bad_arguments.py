@@ -6,8 +6,8 @@ import re
 import forebay
 import pytest
 import torch
-from children import run_python
 from data import class_folders
+from processes import run_python
 
 
 @pytest.fixture(scope="module")

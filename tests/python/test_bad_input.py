@@ -7,8 +7,8 @@ import re
 import forebay
 import pytest
 import torchvision
-from children import run_python
 from data import class_folders, content, image_folders, tar_shards
+from processes import run_python
 
 UNTOUCHED = 10**9  # seconds since 1970: a directory changed this very moment is not trusted
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from buckets import batches, in_bucket, load, objects_of
-from children import run_python
 from data import class_folders, content, image_folders, tar_shards
+from processes import run_python
 from servers import ACCESS_KEY, REGION, SECRET_KEY, storage_options
 
 

@@ -11,7 +11,7 @@ def status(caught: pytest.ExceptionInfo[ClientError]) -> int:
     return caught.value.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
-def a_signed_request_stays_valid_through_the_proxy(bucket, faulty_proxy):
+def test_a_signed_request_stays_valid_through_the_proxy(bucket, faulty_proxy):
     name = bucket({"a/x": b"0123456789"})
     proxy = faulty_proxy()
     client = s3_client(proxy.endpoint)
@@ -26,14 +26,14 @@ def a_signed_request_stays_valid_through_the_proxy(bucket, faulty_proxy):
     assert counts["connections"] == 1
 
 
-def the_wrong_credentials_are_refused(s3, bucket):
+def test_the_wrong_credentials_are_refused(s3, bucket):
     name = bucket({"x": b"1"})
     with pytest.raises(ClientError) as caught:
         s3.client(secret_key="wrong").get_object(Bucket=name, Key="x")
     assert status(caught) == 403
 
 
-def a_rule_breaks_requests_until_it_is_lifted(bucket, faulty_proxy):
+def test_a_rule_breaks_requests_until_it_is_lifted(bucket, faulty_proxy):
     name = bucket({"x": b"1" * 10_000})
     proxy = faulty_proxy("status=503,retry-after=1")
     client = s3_client(proxy.endpoint)

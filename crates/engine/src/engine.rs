@@ -24,7 +24,8 @@ pub struct EngineSettings {
     pub threads: usize,
 }
 
-/// What jobs and their tasks need of the engine; outlives neither crew nor runtime.
+/// What jobs and their tasks need of the engine. A job may outlive the crew and the
+/// runtime: then it is closed.
 #[derive(Debug)]
 pub(crate) struct Plant {
     pub(crate) tier: MemoryTier,
@@ -48,8 +49,6 @@ pub struct Engine {
     plant: Arc<Plant>,
     crew: Crew,
     runtime: Mutex<Option<tokio::runtime::Runtime>>,
-    /// Datasets seen so far, by fingerprint and url: the tag of their samples' keys.
-    tags: Mutex<Vec<(u64, String)>>,
 }
 
 impl Engine {
@@ -89,7 +88,6 @@ impl Engine {
             plant,
             crew,
             runtime: Mutex::new(None),
-            tags: Mutex::default(),
         })
     }
 
@@ -99,8 +97,7 @@ impl Engine {
         if !dataset.is_local() {
             self.start_runtime()?;
         }
-        let tag = self.tag(&dataset);
-        Ok(Job::new(self.plant.clone(), dataset, tag, settings))
+        Ok(Job::new(self.plant.clone(), dataset, settings))
     }
 
     /// One sample's bytes, through the memory tier, outside of any job.
@@ -108,8 +105,7 @@ impl Engine {
         if !dataset.is_local() {
             self.start_runtime()?;
         }
-        let tag = self.tag(dataset);
-        crate::fetch::read_one(&self.plant, dataset, tag, sample)
+        crate::fetch::read_one(&self.plant, dataset, sample)
     }
 
     /// Figures so far.
@@ -118,17 +114,6 @@ impl Engine {
             threads: self.crew.len(),
             memory: self.plant.tier.stats(),
         }
-    }
-
-    fn tag(&self, dataset: &Dataset) -> u32 {
-        let index = dataset.index();
-        let name = (index.fingerprint(), index.url().to_owned());
-        let mut tags = self.tags.lock().expect("the engine's lock");
-        let at = tags.iter().position(|tag| *tag == name).unwrap_or_else(|| {
-            tags.push(name);
-            tags.len() - 1
-        });
-        at as u32
     }
 
     fn start_runtime(&self) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use forebay_origin::{Dataset, Sink};
 use crate::Error;
 use crate::batch::StandIn;
 use crate::engine::Plant;
-use crate::job::{Desk, OnError};
+use crate::job::{Desk, OnError, key};
 use crate::quarantine::{CANDIDATES, candidate};
 use crate::slab::SlabWriter;
 use crate::stats::Counters;
@@ -96,7 +96,22 @@ fn local_sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome 
                 held
             }
             Ok(Lookup::Fill(mut fill)) => {
-                match read_local(&desk.dataset, task.id, &mut fill.slices_mut()) {
+                // By way of the slab if there is one: it is memory that was used before,
+                // in one piece, and hot when it is copied on into the tier.
+                let read = match slab {
+                    Some(slab) => in_slot(slab, task, |slot| {
+                        read_local(&desk.dataset, task.id, &mut [&mut *slot])?;
+                        fill.write_at(0, slot);
+                        Ok(())
+                    }),
+                    None => read_local(&desk.dataset, task.id, &mut fill.slices_mut()),
+                };
+                match read {
+                    Ok(()) if slab.is_some() => {
+                        count_read(desk, task);
+                        drop(fill.commit());
+                        return Outcome::Copied;
+                    }
                     Ok(()) => {
                         count_read(desk, task);
                         fill.commit()
@@ -325,7 +340,13 @@ pub(crate) fn pump(desk: &Arc<Desk>) {
         let postponed = at_once
             .iter()
             .any(|(_, outcome)| matches!(outcome, Outcome::Postponed));
+        let held = at_once
+            .iter()
+            .any(|(_, outcome)| matches!(outcome, Outcome::Held(_)));
         finish(desk, fetch.place, into_slab, at_once);
+        if held {
+            desk.plant.board.wake(); // there is copying to do
+        }
         spawn_reads(desk, fetch.place, into_slab, reads);
         if postponed {
             return; // the tier is full of what is held: more would only be postponed too
@@ -355,17 +376,36 @@ fn spawn_reads(desk: &Arc<Desk>, place: Place, into_slab: bool, reads: Vec<(Task
                         .zip(targets.into_iter().map(Target::done))
                         .collect()
                 }
-                Err(error) if tasks.len() == 1 => {
-                    drop(targets);
-                    vec![(tasks[0], remote_bad(&desk, &tasks[0], error).await)]
-                }
                 // One bad member must not take the others with it: each on its own.
-                Err(_) => one_by_one(&desk, tasks, targets).await,
+                Err(error) if tasks.len() > 1 && error.blames_the_sample() => {
+                    one_by_one(&desk, tasks, targets).await
+                }
+                Err(error) => {
+                    drop(targets);
+                    group_failed(&desk, tasks, error).await
+                }
             };
             finish(&desk, place, into_slab, outcomes);
             settle(&desk);
         });
     }
+}
+
+/// The road failed for all of a group: its first slot tells why, which is the one that
+/// speaks for the batch.
+async fn group_failed(
+    desk: &Desk,
+    mut tasks: Vec<Task>,
+    error: forebay_origin::Error,
+) -> Vec<(Task, Outcome)> {
+    tasks.sort_by_key(|task| task.slot);
+    let mut outcomes = vec![(tasks[0], remote_bad(desk, &tasks[0], error).await)];
+    outcomes.extend(
+        tasks[1..]
+            .iter()
+            .map(|task| (*task, Outcome::Failed(Error::Closed))),
+    );
+    outcomes
 }
 
 /// After something arrived: more may be asked for, and there may be copying to do.
@@ -486,12 +526,7 @@ async fn read_remote(
 }
 
 /// One sample outside of any job, through the tier.
-pub(crate) fn read_one(
-    plant: &Plant,
-    dataset: &Arc<Dataset>,
-    tag: u32,
-    id: u32,
-) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_one(plant: &Plant, dataset: &Dataset, id: u32) -> Result<Vec<u8>, Error> {
     let samples = dataset.index().len();
     if id >= samples {
         return Err(Error::OutOfRange {
@@ -518,8 +553,7 @@ pub(crate) fn read_one(
         }
     };
     let mut bytes = vec![0; length as usize];
-    let key = u64::from(tag) << 32 | u64::from(id);
-    match plant.tier.lookup(key, length, None) {
+    match plant.tier.lookup(key(dataset, id), length, None) {
         Ok(Lookup::Hit(held)) => held.copy_to(&mut bytes),
         Ok(Lookup::Fill(mut fill)) => {
             read(&mut bytes)?;

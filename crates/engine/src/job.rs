@@ -58,7 +58,6 @@ pub(crate) struct Desk {
     pub(crate) me: Weak<Desk>,
     pub(crate) plant: Arc<Plant>,
     pub(crate) dataset: Arc<Dataset>,
-    pub(crate) tag: u32,
     pub(crate) on_error: OnError,
     pub(crate) quarantine: Quarantine,
     pub(crate) counters: Counters,
@@ -79,8 +78,13 @@ impl Desk {
 
     /// The tier's key of a sample.
     pub(crate) fn key(&self, sample: u32) -> u64 {
-        u64::from(self.tag) << 32 | u64::from(sample)
+        key(&self.dataset, sample)
     }
+}
+
+/// The tier's key of a dataset's sample.
+pub(crate) fn key(dataset: &Dataset, sample: u32) -> u64 {
+    u64::from(dataset.number()) << 32 | u64::from(sample)
 }
 
 impl Employer for Desk {
@@ -110,12 +114,7 @@ pub struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(
-        plant: Arc<Plant>,
-        dataset: Arc<Dataset>,
-        tag: u32,
-        settings: JobSettings,
-    ) -> Self {
+    pub(crate) fn new(plant: Arc<Plant>, dataset: Arc<Dataset>, settings: JobSettings) -> Self {
         let pool = SlabPool::new(settings.depth + 1);
         let arrives = !dataset.is_local();
         let window = Window::new(
@@ -128,7 +127,6 @@ impl Job {
         let desk = Arc::new_cyclic(|me| Desk {
             me: me.clone(),
             dataset,
-            tag,
             on_error: settings.on_error,
             quarantine: Quarantine::new(settings.max_bad_samples),
             counters: Counters::default(),
@@ -247,8 +245,14 @@ impl Job {
     /// Takes a sample into quarantine that only the user's side finds to be bad; an
     /// error once there are too many.
     pub fn quarantine(&self, sample: u32, reason: String) -> Result<(), Error> {
+        Counters::add(&self.desk.counters.replaced, 1);
         let name = self.desk.dataset.name(sample);
-        self.desk.quarantine.admit(sample, name, reason)
+        self.desk.quarantine.note(sample, name, reason)
+    }
+
+    /// Batches of this epoch that were taken so far, those that failed included.
+    pub fn taken(&self) -> u64 {
+        self.desk.window().taken()
     }
 
     /// Batch buffers that are filling, ready or with the user.

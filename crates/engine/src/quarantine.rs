@@ -27,7 +27,15 @@ pub struct BadSample {
 #[derive(Debug)]
 pub(crate) struct Quarantine {
     limit: usize,
-    bad: Mutex<BTreeMap<u32, BadSample>>,
+    bad: Mutex<BTreeMap<u32, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    sample: BadSample,
+    /// It cannot be read, so a stand-in is read in its place. What can be read but not
+    /// decoded is found to be bad anew each time, and replaced by who finds it.
+    unreadable: bool,
 }
 
 impl Quarantine {
@@ -38,8 +46,23 @@ impl Quarantine {
         }
     }
 
-    /// Takes note of a bad sample; an error once there are too many.
+    /// Takes note of a sample that cannot be read; an error once there are too many.
     pub(crate) fn admit(&self, sample: u32, name: String, reason: String) -> Result<(), Error> {
+        self.add(sample, name, reason, true)
+    }
+
+    /// Takes note of a sample that can be read, but not used.
+    pub(crate) fn note(&self, sample: u32, name: String, reason: String) -> Result<(), Error> {
+        self.add(sample, name, reason, false)
+    }
+
+    fn add(
+        &self,
+        sample: u32,
+        name: String,
+        reason: String,
+        unreadable: bool,
+    ) -> Result<(), Error> {
         let mut bad = self.bad.lock().expect("the quarantine's lock");
         if bad.contains_key(&sample) {
             return Ok(());
@@ -52,32 +75,28 @@ impl Quarantine {
                 last,
             });
         }
-        bad.insert(
-            sample,
-            BadSample {
+        let entry = Entry {
+            sample: BadSample {
                 sample,
                 name,
                 reason,
             },
-        );
+            unreadable,
+        };
+        bad.insert(sample, entry);
         Ok(())
     }
 
+    /// Whether the sample is known to be unreadable.
     pub(crate) fn holds(&self, sample: u32) -> bool {
-        self.bad
-            .lock()
-            .expect("the quarantine's lock")
-            .contains_key(&sample)
+        let bad = self.bad.lock().expect("the quarantine's lock");
+        bad.get(&sample).is_some_and(|entry| entry.unreadable)
     }
 
     /// The bad samples so far, by id.
     pub(crate) fn list(&self) -> Vec<BadSample> {
-        self.bad
-            .lock()
-            .expect("the quarantine's lock")
-            .values()
-            .cloned()
-            .collect()
+        let bad = self.bad.lock().expect("the quarantine's lock");
+        bad.values().map(|entry| entry.sample.clone()).collect()
     }
 }
 

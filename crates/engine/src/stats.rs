@@ -22,7 +22,6 @@ pub(crate) struct Counters {
     pub(crate) waited_nanos: AtomicU64,
     pub(crate) replaced: AtomicU64,
     pub(crate) foreseen: AtomicU64,
-    pub(crate) mistaken: AtomicU64,
 }
 
 impl Counters {
@@ -44,7 +43,6 @@ impl Counters {
             waited_seconds: get(&self.waited_nanos) as f64 * 1e-9,
             replaced: get(&self.replaced),
             epochs_foreseen: get(&self.foreseen),
-            epochs_mistaken: get(&self.mistaken),
             ..JobStats::default()
         }
     }
@@ -75,8 +73,6 @@ pub struct JobStats {
     pub replaced: u64,
     /// Epochs that were fetched ahead before they began.
     pub epochs_foreseen: u64,
-    /// Epochs that were foreseen otherwise than they came.
-    pub epochs_mistaken: u64,
     /// Batch buffers in use: filling, ready or with the user.
     pub slabs_out: usize,
     /// Batch buffers ever made.

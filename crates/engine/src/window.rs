@@ -46,6 +46,18 @@ pub(crate) struct Task {
     pub(crate) offset: usize,
 }
 
+impl Task {
+    /// What it takes of the readahead: the tier holds samples in whole blocks.
+    fn cost(&self) -> u64 {
+        cost(self.len)
+    }
+}
+
+fn cost(len: u64) -> u64 {
+    const BLOCK: u64 = 4096;
+    len.max(1).next_multiple_of(BLOCK)
+}
+
 /// Which batch of which life of the window some work belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
@@ -162,6 +174,9 @@ pub(crate) struct Window {
     /// Sequence number of batches.front().
     head: u64,
     held_bytes: u64,
+    /// Ticks of all legs that are over: the job's clock never goes back.
+    clock: u64,
+    taken: u64,
 }
 
 impl Window {
@@ -184,7 +199,14 @@ impl Window {
             batches: VecDeque::new(),
             head: 0,
             held_bytes: 0,
+            clock: 0,
+            taken: 0,
         }
+    }
+
+    /// Batches delivered since `begin`, failed ones included.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Drops every leg and batch. What is under way finishes for nobody.
@@ -193,8 +215,11 @@ impl Window {
         self.head += self.batches.len() as u64;
         self.batches.clear();
         self.current += self.legs.len() as u64;
+        let reached = self.legs.back().map_or(0, |leg| leg.base + leg.position);
+        self.clock = self.clock.max(reached);
         self.legs.clear();
         self.held_bytes = 0;
+        self.taken = 0;
     }
 
     /// Makes `sequence` the one that is delivered. True if it was the one foreseen,
@@ -210,11 +235,11 @@ impl Window {
         {
             self.legs.pop_front();
             self.current += 1;
+            self.taken = 0;
             return true;
         }
-        let base = self.legs.back().map_or(0, |leg| leg.base + leg.position);
         self.reset();
-        self.add_leg(tag, sequence, base);
+        self.add_leg(tag, sequence, self.clock);
         false
     }
 
@@ -288,7 +313,7 @@ impl Window {
         let mut keep = batch.held.len();
         while keep > 0 && batch.held.len() - keep < RUN_SAMPLES && bytes < RUN_BYTES {
             keep -= 1;
-            bytes += batch.held[keep].0.len;
+            bytes += batch.held[keep].0.cost();
         }
         let samples = batch.held.split_off(keep);
         self.held_bytes -= bytes;
@@ -328,7 +353,7 @@ impl Window {
         let keep = batch.postponed.len().saturating_sub(RUN_SAMPLES);
         let tasks = batch.postponed.split_off(keep);
         if self.arrives {
-            self.held_bytes += tasks.iter().map(|task| task.len).sum::<u64>();
+            self.held_bytes += tasks.iter().map(Task::cost).sum::<u64>();
         }
         self.fetch(at, tasks)
     }
@@ -341,14 +366,15 @@ impl Window {
         let mut bytes = 0;
         for slot in batch.fetched..batch.layout.ids.len() {
             let len = batch.layout.lengths[slot];
+            let cost = cost(len);
             let over = counts
-                && self.held_bytes + bytes + len > self.readahead
+                && self.held_bytes + bytes + cost > self.readahead
                 && self.held_bytes + bytes > 0;
-            if over || tasks.len() == RUN_SAMPLES || (bytes + len > RUN_BYTES && !tasks.is_empty())
-            {
+            let full = tasks.len() == RUN_SAMPLES || bytes + cost > RUN_BYTES && !tasks.is_empty();
+            if over || full {
                 break;
             }
-            bytes += len;
+            bytes += cost;
             let next = leg.next_use(batch.position + slot as u64);
             tasks.push(Task {
                 slot,
@@ -453,7 +479,8 @@ impl Window {
     /// Gives the first `depth` batches their slabs.
     fn open_slabs(&mut self) {
         for batch in self.batches.iter_mut().take(self.depth) {
-            if batch.slab.is_some() || batch.failed.is_some() {
+            // One with a bad sample is filled all the same, so that its slots end well.
+            if batch.slab.is_some() || batch.failed.is_some() && batch.remaining == 0 {
                 continue;
             }
             match self.pool.take(batch.layout.total) {
@@ -490,7 +517,7 @@ impl Window {
             Outcome::Held(held) => {
                 // Its bytes stay counted (or begin to be) until they are copied.
                 if !counted {
-                    self.held_bytes += task.len;
+                    self.held_bytes += task.cost();
                 }
                 batch.held.push((task, held));
                 return false;
@@ -498,7 +525,7 @@ impl Window {
             Outcome::Postponed => {
                 batch.postponed.push(task);
                 if counted {
-                    self.held_bytes -= task.len;
+                    self.held_bytes -= task.cost();
                 }
                 return false;
             }
@@ -516,7 +543,7 @@ impl Window {
             }
         }
         if counted {
-            self.held_bytes -= task.len;
+            self.held_bytes -= task.cost();
         }
         batch.remaining -= 1;
         batch.remaining == 0
@@ -551,6 +578,7 @@ impl Window {
         let base = self.legs.front().map_or(0, |leg| leg.base);
         let tick = base + batch.position + batch.layout.ids.len() as u64;
         self.head += 1;
+        self.taken += 1;
         self.open_slabs();
         match (batch.failed, batch.slab) {
             (Some((_, error)), _) => Head::Failed(error),

@@ -3,6 +3,7 @@
 use std::io::IoSliceMut;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_format::Index;
 
@@ -24,7 +25,11 @@ pub struct Dataset {
     opened: Opened,
     /// What the names in the index are relative to, without secrets.
     root: String,
+    number: u32,
 }
+
+/// How many datasets this process has opened.
+static OPENED: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Debug)]
 enum Reader {
@@ -110,7 +115,14 @@ impl Dataset {
             coalesce_gap: spec.read.coalesce_gap,
             opened,
             root: root_url,
+            number: OPENED.fetch_add(1, Ordering::Relaxed),
         })
+    }
+
+    /// A number that no other open dataset of this process has: the same files opened
+    /// again may hold other bytes.
+    pub fn number(&self) -> u32 {
+        self.number
     }
 
     /// Where a sample comes from: the path or url of its object.

@@ -33,14 +33,13 @@ impl Place {
                 if url.host_str().is_none_or(str::is_empty) {
                     return Err(Error::url(text, "no bucket or host in it"));
                 }
-                if matches!(url.scheme(), "http" | "https")
-                    && (!url.username().is_empty()
-                        || url.password().is_some()
-                        || url.query().is_some())
-                {
+                let is_http = matches!(url.scheme(), "http" | "https");
+                let has_user = !url.username().is_empty() || url.password().is_some();
+                if url.query().is_some() || is_http && has_user {
                     return Err(Error::url(
                         text,
-                        "user names, passwords and queries in an http address are not used",
+                        "user names, passwords and queries in an address are not used; \
+                         pass credentials by storage_options",
                     ));
                 }
                 Ok(Self::Remote(url))

@@ -442,6 +442,6 @@ async fn a_bucket_that_has_no_such_manifest_says_so() {
     let error = open(&s3(&server, cache.path(), layout)).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "s3://bucket/train/nowhere.csv: no such object"
+        "s3://bucket/train/nowhere.csv: No such file or object"
     );
 }

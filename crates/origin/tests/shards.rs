@@ -133,7 +133,10 @@ fn shards_are_named_by_a_pattern_or_found_in_a_folder() {
         ),
         &(),
     );
-    assert_eq!(missing.unwrap_err().to_string(), "t-11.tar");
+    assert_eq!(
+        missing.unwrap_err().to_string(),
+        "t-11.tar: No such file or object"
+    );
 }
 
 #[test]

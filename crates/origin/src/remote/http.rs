@@ -4,6 +4,7 @@
 //! status. Here each response passes first: one that says no becomes an error that
 //! carries status, `Retry-After` and the start of the body.
 
+use futures_util::StreamExt;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
@@ -60,8 +61,10 @@ impl HttpConnector for Connector {
 #[derive(Debug)]
 struct Watched(HttpClient);
 
-/// Bytes of a refusal's body that are kept.
-const KEPT: usize = 400;
+/// Bytes of a refusal's body that are looked at.
+const KEPT: usize = 4096;
+/// Characters of a plain one that are shown.
+const SHOWN: usize = 400;
 
 #[async_trait]
 impl HttpService for Watched {
@@ -74,10 +77,7 @@ impl HttpService for Watched {
             return Ok(response);
         }
         let retry_after = retry_after(response.headers());
-        // A body that does not come is no reason to forget the status.
-        let body = response.into_body().bytes().await.unwrap_or_default();
-        let mut body = String::from_utf8_lossy(&body[..body.len().min(KEPT)]).into_owned();
-        body.retain(|c| !c.is_control());
+        let body = reason(&first_bytes(response).await);
         let refusal = Refusal {
             status: status.as_u16(),
             retry_after,
@@ -85,6 +85,41 @@ impl HttpService for Watched {
         };
         Err(HttpError::new(HttpErrorKind::Unknown, refusal))
     }
+}
+
+/// The beginning of a refusal's body. One that does not come, or does not end, is no
+/// reason to forget the status.
+async fn first_bytes(response: HttpResponse) -> Vec<u8> {
+    let mut frames = response.into_body().bytes_stream();
+    let mut body = Vec::new();
+    while body.len() < KEPT {
+        match frames.next().await {
+            Some(Ok(bytes)) => body.extend_from_slice(&bytes[..bytes.len().min(KEPT)]),
+            Some(Err(_)) | None => break,
+        }
+    }
+    body.truncate(KEPT);
+    body
+}
+
+/// What a refusal says, without what it may repeat of the request: S3 answers a bad
+/// token or signature with the token or key itself, in elements of their own.
+fn reason(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split('<').next().unwrap_or_default().to_owned())
+    };
+    let mut reason = match (element("Code"), element("Message")) {
+        (None, None) if text.contains('<') => String::new(),
+        (None, None) => text.chars().take(SHOWN).collect(),
+        (code, message) => {
+            let parts: Vec<_> = code.into_iter().chain(message).collect();
+            parts.join(": ")
+        }
+    };
+    reason.retain(|c| !c.is_control());
+    reason
 }
 
 /// `Retry-After`, in seconds or as a date.

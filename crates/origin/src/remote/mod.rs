@@ -72,7 +72,7 @@ impl Remote {
             identity,
             url: crate::redact(url.as_str()).trim_end_matches('/').to_owned(),
             is_http: matches!(url.scheme(), "http" | "https"),
-            requests: Semaphore::new(settings.requests_in_flight.max(1)),
+            requests: Semaphore::new(settings.requests_in_flight.clamp(1, Semaphore::MAX_PERMITS)),
             bytes: Semaphore::new(units.min(u64::from(u32::MAX)) as usize),
             settings,
         })

@@ -82,7 +82,7 @@ impl<'a> Patience<'a> {
             }
         };
         let wait = self.backoff().max(retry_after.unwrap_or_default());
-        if Instant::now() + wait >= self.end {
+        if wait >= self.end.saturating_duration_since(Instant::now()) {
             return Err(self.over());
         }
         self.attempts += 1;
@@ -217,7 +217,7 @@ fn cause(error: &(dyn StdError + 'static)) -> String {
 }
 
 /// The text with every address in it as [`crate::redact`] shows it.
-fn without_secrets(text: &str) -> String {
+pub(crate) fn without_secrets(text: &str) -> String {
     let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '(' | ')' | '<' | '>');
     text.split_inclusive(is_end)
         .map(|word| {

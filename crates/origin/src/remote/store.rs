@@ -42,9 +42,18 @@ macro_rules! configured {
 
 pub(crate) fn build(url: &Url, options: &Options) -> Result<Built, Error> {
     use_ring();
-    let (scheme, prefix) = ObjectStoreScheme::parse(url)
-        .map_err(|error| Error::url(url.as_str(), error.to_string()))?;
-    let wrong = |error: object_store::Error| Error::url(url.as_str(), error.to_string());
+    let (scheme, prefix) = ObjectStoreScheme::parse(url).map_err(|error| {
+        Error::url(
+            url.as_str(),
+            super::retry::without_secrets(&error.to_string()),
+        )
+    })?;
+    let wrong = |error: object_store::Error| {
+        Error::url(
+            url.as_str(),
+            super::retry::without_secrets(&error.to_string()),
+        )
+    };
     let mut identity = String::new();
     let store: Arc<dyn ObjectStore> = match scheme {
         ObjectStoreScheme::AmazonS3 => {
