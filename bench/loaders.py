@@ -51,9 +51,7 @@ TORCH = [
         (1, "joined"),
         (2, "joined"),
         (4, "joined"),
-        (1, "bytes"),
         (2, "bytes"),
-        (4, "bytes"),
     ]
     # A file for each tensor is some ten times slower: two epochs show that too.
 ] + [Contender("torch, 2 workers, list", "torch", 2, "list", epochs=2)]

@@ -87,7 +87,7 @@ class DataLoader:
     All of torch's arguments come first, in torch's order. Then, by keyword:
 
     - ``seed``: the order of epoch e is, if shuffled, ``torch.randperm(n)`` under
-      ``manual_seed(seed + e)``, dealt to ranks as ``DistributedSampler`` does; known for all epochs ahead.
+      ``manual_seed(seed + e)``, dealt to ranks as ``DistributedSampler`` does; known ahead.
     - ``rank``, ``world_size``: found from the process group or RANK and WORLD_SIZE.
     - ``even``: False for evaluation: no sample twice, ranks may differ by one.
     - ``memory``: budget of the memory tier; ``readahead``: most bytes fetched ahead.

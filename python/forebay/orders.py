@@ -12,6 +12,7 @@ its batches over (``HandedOver``), no further ahead than torch's workers would b
 from __future__ import annotations
 
 import base64
+import hashlib
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ class Planned:
         self.size = batching.size or 1
         # The epoch that was computed ahead, so that it is not computed again when it begins.
         self._ahead: dict[int, _forebay.Epoch] = {}
+        self._what = f"{samples} {seed} {batching} {share}"
         self._seed = seed
         self._share = share
         self._plan = _plan(samples, batching, share, seed=seed)
@@ -113,7 +115,7 @@ class Planned:
     def begin(self, epoch: int) -> Drawn:
         saved = {"kind": "planned", "seed": self._seed, "epoch": epoch}
         # A sequential order is the same in every epoch, but each is an epoch of its own.
-        tag = f"planned {self._seed} {epoch}"
+        tag = f"planned {epoch} of {self._what}"
         order = self._ahead.get(epoch) or self._plan.epoch(epoch)
         return Drawn(tag, order, self._share.rank, saved)
 
@@ -150,6 +152,7 @@ class FromSeedDraw:
             self._samples, sampler.num_samples, sampler.replacement
         )
         self._batching = batching
+        self._what = f"{self._samples} {sampler.num_samples} {sampler.replacement} {batching}"
         self._draws_before = draws_before
         self._left: np.ndarray | None = None
 
@@ -161,7 +164,9 @@ class FromSeedDraw:
     def _of(self, seed: int) -> Drawn:
         order = {"seed": seed} if self._plain else {"indices": self._stream.indices_of_seed(seed)}
         plan = _plan(self._samples, self._batching, Share(), **order)
-        return Drawn(f"drawn {seed}", plan.epoch(0), 0, {"kind": "drawn", "seed": seed})
+        return Drawn(
+            f"drawn {seed} of {self._what}", plan.epoch(0), 0, {"kind": "drawn", "seed": seed}
+        )
 
     def requested(self, batches: int) -> None:
         pass
@@ -204,8 +209,10 @@ class FromGenerator:
         self.requested(1)
         return self._of(state)
 
-    def between(self) -> dict[str, Any]:
-        """Where the generator is between two epochs."""
+    def between(self) -> dict[str, Any] | None:
+        """Where the generator is between two epochs; the default one is the user's to keep."""
+        if self._generator is torch.default_generator:
+            return None
         return {"kind": self.kind, "between": _packed(self._generator.get_state().numpy())}
 
     def put_back(self, packed: str) -> None:
@@ -215,10 +222,12 @@ class FromGenerator:
         self._generator.set_state(torch.from_numpy(state))
 
     def _of(self, state: np.ndarray) -> Drawn:
-        packed = _packed(state)
-        plan = _plan(self._samples, self._batching, Share(), indices=self._stream.indices(state))
-        saved = {"kind": "generator", "state": packed}
-        return Drawn(f"generator {packed}", plan.epoch(0), 0, saved)
+        indices = self._stream.indices(state)
+        plan = _plan(self._samples, self._batching, Share(), indices=indices)
+        # Of the indices themselves: the user may have changed the sampler's weights.
+        digest = hashlib.blake2b(indices.tobytes(), digest_size=16).hexdigest()
+        saved = {"kind": self.kind, "state": _packed(state)}
+        return Drawn(f"indices {digest} {self._batching}", plan.epoch(0), 0, saved)
 
     def requested(self, batches: int) -> None:
         draws = self._stream.draws(batches, self._batching.size)

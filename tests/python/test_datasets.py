@@ -221,3 +221,27 @@ def test_empty_files_are_samples_too(tmp_path):
     loader = forebay.DataLoader(forebay.FileFolder(tmp_path / "d"), batch_size=2)
     sizes = [len(s) for samples, _ in loader for s in samples]
     assert sorted(sizes) == [0, 1000, 1001, 1002]
+
+
+def test_a_subclass_with_samples_of_its_own_keeps_them(folder):
+    class WithPath(forebay.FileFolder):
+        def __getitem__(self, index):
+            return len(super().__getitem__(index)[0]), self.path(index)
+
+    sizes, paths = next(iter(forebay.DataLoader(WithPath(folder), 2)))
+    assert sizes.tolist() == [1000, 1001]
+    assert paths[1].endswith("class0/00001.bin")
+
+
+def test_a_dataset_opened_again_reads_the_new_bytes(tmp_path):
+    class_folders(tmp_path / "d", samples=3)
+    path = tmp_path / "d" / "class0" / "00000.bin"
+    assert forebay.FileFolder(tmp_path / "d")[0][0].numpy().tobytes() == content(0, 1000)
+    path.write_bytes(content(77, 1000))
+    again = forebay.FileFolder(tmp_path / "d", refresh="always")
+    assert again[0][0].numpy().tobytes() == content(77, 1000)
+    (tmp_path / "a.csv").write_text("path,offset,length\nclass0/00000.bin,0,500\n")
+    (tmp_path / "b.csv").write_text("path,offset,length\nclass0/00000.bin,500,500\n")
+    for name, part in (("a.csv", slice(0, 500)), ("b.csv", slice(500, 1000))):
+        dataset = forebay.Files(tmp_path / "d", manifest=tmp_path / name)
+        assert dataset[0][0].numpy().tobytes() == content(77, 1000)[part]

@@ -300,3 +300,45 @@ def test_any_map_style_dataset_comes_in_the_same_order():
                 after = torch.default_generator.get_state().tolist()
                 results.append((epochs, after, generator and generator.get_state().tolist()))
             assert results[0] == results[1]
+
+
+def test_a_sampler_that_the_user_changes_is_looked_at_anew_each_epoch(folder):
+    dataset = forebay.FileFolder(folder)
+    sampler = SubsetRandomSampler([1, 2, 3])
+    loader = forebay.DataLoader(dataset, 2, sampler=sampler, return_index=True)
+    assert sorted(sum(ids(loader), [])) == [1, 2, 3]
+    sampler.indices = [7, 8, 9, 10]
+    assert sorted(sum(ids(loader), [])) == [7, 8, 9, 10]
+    loader.batch_sampler.batch_size = 4
+    assert [len(batch) for batch in ids(loader)] == [4]
+
+
+class EagerBatches:
+    """Draws when its iterator is made, not when it is asked; has no fixed batch size."""
+
+    batch_size = None
+
+    def __iter__(self):
+        return iter(torch.randperm(24).view(-1, 4).tolist())
+
+    def __len__(self):
+        return 6
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("ours", [False, True])
+def test_an_eager_batch_sampler_draws_where_it_would_with_torch(folder, workers, ours):
+    dataset = forebay.FileFolder(folder) if ours else Numbers(25)
+    results = []
+    for kind in (torch.utils.data.DataLoader, forebay.DataLoader):
+        theirs = kind is torch.utils.data.DataLoader
+        torch.manual_seed(2)
+        loader = kind(
+            Numbers(25) if theirs else dataset,
+            batch_sampler=EagerBatches(),
+            num_workers=workers,
+            **({"return_index": True} if ours and not theirs else {}),
+        )
+        take = ids if ours and not theirs else torch_ids
+        results.append(([take(loader) for _ in range(2)], torch.rand(1).item()))
+    assert results[0] == results[1]

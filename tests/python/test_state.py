@@ -224,3 +224,98 @@ def test_saving_is_cheap_and_of_constant_size(folder):
         next(iterator)
         sizes.add(len(json.dumps(loader.state_dict())) // 10)
     assert len(sizes) <= 2
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_from_between_two_epochs_restores_the_generator(folder, workers):
+    dataset = forebay.FileFolder(folder)
+
+    def build(seed):
+        return forebay.DataLoader(
+            dataset,
+            BATCH,
+            shuffle=True,
+            generator=torch.Generator().manual_seed(seed),
+            num_workers=workers,
+            return_index=True,
+        )
+
+    loader = build(3)
+    take(iter(loader))
+    state = json.loads(json.dumps(loader.state_dict()))
+    following = take(iter(loader))
+    resumed = build(99)
+    resumed.load_state_dict(state)
+    assert take(iter(resumed)) == following
+
+
+def test_the_default_generator_restored_by_hand_gives_the_uninterrupted_order(folder):
+    dataset = forebay.FileFolder(folder)
+    torch.manual_seed(1)
+    loader = forebay.DataLoader(dataset, BATCH, shuffle=True, return_index=True)
+    take(iter(loader))
+    state, generator = loader.state_dict(), torch.get_rng_state()
+    following = take(iter(loader))
+    torch.manual_seed(50)
+    resumed = forebay.DataLoader(dataset, BATCH, shuffle=True, return_index=True)
+    resumed.load_state_dict(state)
+    torch.set_rng_state(generator)
+    assert take(iter(resumed)) == following
+
+
+def test_a_state_of_another_kind_of_order_is_refused(folder):
+    dataset = forebay.FileFolder(folder)
+    planned = make(dataset)
+    iterator = iter(planned)
+    take(iterator, 2)
+    for other in (
+        forebay.DataLoader(dataset, BATCH, shuffle=True),
+        forebay.DataLoader(dataset, BATCH, shuffle=True, generator=torch.Generator()),
+        forebay.DataLoader(dataset, BATCH, sampler=[1, 2, 3]),
+    ):
+        with pytest.raises(forebay.InvalidError, match=r"of kind 'planned'.*hint: make the loader"):
+            other.load_state_dict(planned.state_dict())
+
+
+def test_a_distributed_sampler_set_to_the_next_epoch_leaves_a_finished_one_behind(folder):
+    from torch.utils.data.distributed import DistributedSampler
+
+    dataset = forebay.FileFolder(folder)
+
+    def build():
+        sampler = DistributedSampler(dataset, 2, 0, seed=4)
+        return sampler, forebay.DataLoader(dataset, BATCH, sampler=sampler, return_index=True)
+
+    sampler, loader = build()
+    sampler.set_epoch(10)
+    iterator = iter(loader)
+    take(iterator, len(loader))
+    at_the_last_batch = loader.state_dict()
+    take(iterator)
+    assert loader.state_dict()["epoch"] == 11
+    for epoch in (10, 11):
+        sampler, resumed = build()
+        resumed.load_state_dict(at_the_last_batch)
+        sampler.set_epoch(epoch)
+        assert take(iter(resumed)) == ([] if epoch == 10 else list(sampler))
+
+
+def test_a_batch_that_failed_is_behind_the_user_who_goes_on(tmp_path):
+    root = class_folders(tmp_path / "d")
+    dataset = forebay.FileFolder(root)
+    (root / "class0" / "00002.bin").unlink()
+    for more in (
+        {"seed": 1},
+        {"sampler": list(range(25))},
+        {"sampler": list(range(25)), "num_workers": 2},
+    ):
+        loader = forebay.DataLoader(dataset, 1, return_index=True, **more)
+        iterator, seen, failed = iter(loader), [], 0
+        while True:
+            try:
+                seen.append(next(iterator)[2].item())
+            except StopIteration:
+                break
+            except forebay.CorruptError:
+                failed += 1
+        assert (seen, failed) == ([0, 1, *range(3, 25)], 1)
