@@ -64,7 +64,7 @@ def test_a_root_that_is_a_file_is_named(tmp_path):
         ("", "an address is needed"),
         ("ftp://host/x", "ftp:// is not known; use a path, file://, s3://"),
         ("s3:///train", "no bucket or host"),
-        ("http://host/x?page=2", "queries in an http address are not used"),
+        ("http://host/x?page=2", "queries in an address are not used"),
     ],
 )
 def test_an_address_that_cannot_be_one_is_refused(address, says):

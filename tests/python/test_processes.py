@@ -389,7 +389,7 @@ def take_batches(loader):
         for epoch in itertools.count():
             drawn = loader.order_source.begin(epoch)
             job.begin(drawn.tag, drawn.epoch, drawn.rank)
-            while job.next(0.0) is not None:
+            while job.next(0.0, False) is not None:
                 going.set()
 
     threading.Thread(target=work, daemon=True).start()

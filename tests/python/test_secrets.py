@@ -26,7 +26,7 @@ def files_beneath(folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "address", ["s3://{}/train", f"s3://me:{PASSWORD}@{{}}/train?x={SIGNATURE}"]
+    "address", ["s3://{}/train", f"s3://me:{PASSWORD}@{{}}/train#x={SIGNATURE}"]
 )
 def test_keys_are_in_nothing_that_a_dataset_or_a_loader_shows(
     address, folder, bucket, s3, s3_client, cache, capfd
