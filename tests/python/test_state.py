@@ -92,17 +92,17 @@ def test_a_resumed_epoch_is_the_same_bytes_and_the_next_epoch_follows(folder):
 
 def test_a_resume_reads_nothing_that_was_consumed(folder):
     dataset = forebay.FileFolder(folder)
-    loader = make(dataset)
+    # Without a seed the coming epoch is not known yet, so only this one is fetched ahead.
+    loader = forebay.DataLoader(dataset, BATCH, shuffle=True, return_index=True)
     iterator = iter(loader)
     take(iterator, 8)
     state = loader.state_dict()
-    resumed = make(dataset)
+    resumed = forebay.DataLoader(dataset, BATCH, shuffle=True, return_index=True)
     resumed.load_state_dict(state)
-    iterator = iter(resumed)
-    take(iterator, 4)
-    # What remains of this epoch, and at most the whole coming one that is fetched ahead.
-    assert resumed.stats()["samples"] == 8
-    assert len(take(iterator)) == 25 - 16 - 8
+    rest = iter(resumed)
+    take(rest, 1)
+    assert resumed.stats()["origin_reads"] <= 25 - 16
+    assert len(take(rest)) == 25 - 16 - 2
 
 
 @pytest.mark.parametrize("own_generator", [False, True])
