@@ -143,6 +143,18 @@ mod tests {
     }
 
     #[test]
+    fn of_a_refusal_only_its_code_and_message_are_kept() {
+        let body = "<Error><Code>ExpiredToken</Code><Message>The token has expired</Message>\
+                    <Token-0>secret</Token-0></Error>";
+        assert_eq!(
+            reason(body.as_bytes()),
+            "ExpiredToken: The token has expired"
+        );
+        assert_eq!(reason(b"<html>secret</html>"), "");
+        assert_eq!(reason(b"slow down"), "slow down");
+    }
+
+    #[test]
     fn retry_after_is_seconds_or_a_date() {
         assert_eq!(parse("7"), Some(Duration::from_secs(7)));
         assert_eq!(parse("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));

@@ -231,6 +231,18 @@ pub(crate) fn without_secrets(text: &str) -> String {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn a_server_that_asks_for_eternity_ends_the_tries() {
+        let settings = ReadSettings::default();
+        let mut patience = Patience::new(&settings, "a".to_owned());
+        let fault = Fault::Transient {
+            retry_after: Some(Duration::from_secs(u64::MAX)),
+            cause: "busy".to_owned(),
+        };
+        let error = patience.wait(fault).await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    }
+
     #[test]
     fn addresses_in_a_cause_lose_their_secrets() {
         assert_eq!(
