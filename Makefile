@@ -6,18 +6,19 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 RUST := Cargo.toml Cargo.lock $(shell find crates python/src -name '*.rs' -o -name Cargo.toml 2>/dev/null)
 
-.PHONY: help setup demo test test-rust test-python bench lint format clean
+.PHONY: help setup demo test test-rust test-python bench bench-images lint format clean
 
 help:
 	@echo "make demo    train on a small image dataset with torch's loader and with forebay's"
 	@echo "make test    all tests"
 	@echo "make bench   measure against other loaders, in an environment of its own"
+	@echo "make bench-images  the same for decoded and augmented images (about an hour)"
 	@echo "make lint    formatting, lints, types and the arrows between the crates"
 	@echo "make setup   only set up: .venv with torch, torchvision and forebay"
 
 setup: $(STAMPS)/package
 
-$(STAMPS)/system:
+$(STAMPS)/system: scripts/system_packages.sh
 	@scripts/system_packages.sh
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "forebay needs Python 3.11 or later; hint: make PYTHON=/path/to/python3.11 ..."; exit 1; }
@@ -48,6 +49,10 @@ test-python: setup
 bench: setup
 	@scripts/bench_setup.sh
 	@.bench-venv/bin/python bench/all.py
+
+bench-images: setup
+	@scripts/bench_setup.sh
+	@.bench-venv/bin/python bench/prepared.py $(BENCH)
 
 lint: setup
 	cargo fmt --all --check

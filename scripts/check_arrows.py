@@ -14,9 +14,10 @@ MAY_USE = {
     "format": set(),
     "origin": {"format"},
     "cache": {"policy", "format"},
-    "engine": {"plan", "origin", "cache"},
-    "cli": {"plan", "policy", "format", "origin", "cache", "engine"},
-    "testkit": {"plan", "policy", "format", "origin", "cache", "engine"},
+    "prepare": set(),
+    "engine": {"plan", "origin", "cache", "prepare"},
+    "cli": {"plan", "policy", "format", "origin", "cache", "prepare", "engine"},
+    "testkit": {"plan", "policy", "format", "origin", "cache", "prepare", "engine"},
     "python": {"engine", "cli"},
 }
 PURE = {"plan", "policy", "format"}

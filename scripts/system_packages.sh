@@ -3,6 +3,9 @@
 set -euo pipefail
 missing=()
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
+# libjpeg-turbo is built with these; its fast paths are in assembler.
+command -v cmake >/dev/null || missing+=(cmake)
+command -v nasm >/dev/null || missing+=(nasm)
 command -v cargo >/dev/null || { echo "forebay needs cargo (Rust 1.90 or later): see rustup.rs" >&2; exit 1; }
 python=${PYTHON:-python3}
 "$python" -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)

@@ -4,6 +4,7 @@ Change one import: ``forebay.DataLoader`` takes all of torch's arguments, in tor
 order, and yields the very indices that ``torch.utils.data.DataLoader`` would.
 """
 
+from forebay import transforms
 from forebay._forebay import (
     ClosedError,
     CorruptError,
@@ -30,4 +31,5 @@ __all__ = [
     "TarFolder",
     "UnavailableError",
     "__version__",
+    "transforms",
 ]

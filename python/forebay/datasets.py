@@ -136,7 +136,8 @@ class Dataset(torch.utils.data.Dataset[Any]):
         """A whole batch at once where that is possible; None if it goes by ``item``."""
         return None
 
-    def _label(self, label: int) -> Any:
+    def label_of(self, label: int) -> Any:
+        """A label as the user sees it."""
         return label if self.target_transform is None else self.target_transform(label)
 
 
@@ -171,7 +172,7 @@ class FileFolder(Dataset):
 
     def item(self, raw: torch.Tensor, label: int, index: int) -> Any:
         """(bytes as a tensor, label), each through its transform."""
-        return raw if self.transform is None else self.transform(raw), self._label(label)
+        return raw if self.transform is None else self.transform(raw), self.label_of(label)
 
     @property
     def is_raw(self) -> bool:
@@ -274,12 +275,12 @@ class ImageFolder(Dataset):
         index = range(len(self))[index]
         image = self.loader(self.path(index))
         image = image if self.transform is None else self.transform(image)
-        return image, self._label(self.native.label(index))
+        return image, self.label_of(self.native.label(index))
 
     def item(self, raw: torch.Tensor, label: int, index: int) -> Any:
         """(image, label): a PIL image in RGB, through the transform."""
         image = self._decode(raw, index)
-        return image if self.transform is None else self.transform(image), self._label(label)
+        return image if self.transform is None else self.transform(image), self.label_of(label)
 
     def _decode(self, raw: torch.Tensor, index: int) -> Image.Image:
         try:

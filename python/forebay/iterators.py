@@ -14,14 +14,18 @@ import torch.utils.data
 from torch.utils.dlpack import from_dlpack
 
 from forebay import _forebay
+from forebay.images import Finish
 from forebay.orders import Drawn, FromGenerator, FromSeedDraw, HandedOver, Watched
 from forebay.randomness import seeded
 from forebay.state import State
+from forebay.workers import Crew, Maker
 
 if TYPE_CHECKING:
     from forebay.loader import DataLoader
 
 _KEPT_BATCHES = 32
+# Seconds; the engine waits in steps, so this is one of them.
+_A_GLANCE = 1e-3
 
 
 class Position:
@@ -50,10 +54,13 @@ class Position:
             if resume is None or isinstance(self.order, HandedOver)
             else resume.consumed // self.order.size
         )
+        # What native augmentation is drawn from, where it is not the user's seed.
+        self.augment_seed = None if resume is None else resume.augment_seed
         # What the randomness of the user's functions is made of, where it is not torch's.
         self.base_seed: int | None = None
         if resume is not None and resume.order is not None:
             self.base_seed = resume.order.get("base_seed")
+        self.consumed = 0
         self.yielded = 0
         self.started = False
         self.ended = False
@@ -71,12 +78,15 @@ class Position:
         else:
             self.drawn = order.begin(self.epoch)
         self.epoch = self.drawn.saved.get("epoch", self.epoch)  # a DistributedSampler's own
-        consumed = 0 if resume is None else resume.consumed
+        consumed = self.consumed = 0 if resume is None else resume.consumed
         self.rest = self.drawn.epoch.rest(consumed) if consumed else self.drawn.epoch
         return f"{self.drawn.tag} from {consumed}"
 
     def state(self) -> State:
         """What was yielded so far."""
+        return dataclasses.replace(self._state(), augment_seed=self.augment_seed)
+
+    def _state(self) -> State:
         batches = self.before + self.yielded
         seed = {} if self.base_seed is None else {"base_seed": self.base_seed}
         if isinstance(self.order, HandedOver):
@@ -111,15 +121,52 @@ class EngineIterator(Iterator[Any]):
         self._lookahead = loader.lookahead
         self._batched = loader.batched
         self._pins = loader.pin_memory and torch.cuda.is_available()
-        self._raw = loader.user_collate_fn is None and self._batched and self._dataset.is_raw
+        images = loader.preparation.recipe is not None
+        self._finish = Finish(self._dataset, loader.preparation) if images else None
+        self._raw = loader.user_collate_fn is None and self._batched and self._is_raw()
         self._wants_ids = loader.return_index or not self._raw
         self._engine, self._job = loader.borrow_job()
         if isinstance(self._order, HandedOver):
             self._order.open()
         self._draw_base_seed()
+        self._maker = Maker(
+            self._dataset,
+            self._dataset.item if self._finish is None else self._finish.item,
+            loader.collate_fn,
+            self._batched,
+            loader.on_error == "replace",
+        )
+        self._dry = False
+        self._crew = self._hire() if self._lookahead and self._needs_python() else None
         if self._lookahead:
             self._begin()
             self._ask(loader.lookahead)
+
+    def _is_raw(self) -> bool:
+        """Whether what the engine gives is a batch, but for its form."""
+        if self._finish is None:
+            return bool(self._dataset.is_raw)
+        return self._finish.is_tensor and self._dataset.target_transform is None
+
+    def _needs_python(self) -> bool:
+        """Whether batches go through functions of the user's or of Python's, by sample."""
+        if self._finish is not None:
+            # Labels and collate_fn are quicker here than finished images are sent.
+            return not self._finish.is_tensor
+        nothing = torch.empty(0, dtype=torch.int64)
+        return self._loader.user_collate_fn is not None or self._dataset.batch((), nothing) is None
+
+    def _hire(self) -> Crew:
+        """Worker processes, started: those of the last epoch if they were to persist."""
+        spare = self._loader.spare_crews
+        crew = None
+        while spare and crew is None:
+            crew = spare.pop()
+            crew = crew if crew.is_fit else None
+        if crew is None:
+            crew = Crew(self._loader, self._maker, self._pins)
+        crew.begin()
+        return crew
 
     def _draw_base_seed(self) -> None:
         loader, position = self._loader, self.position
@@ -136,24 +183,38 @@ class EngineIterator(Iterator[Any]):
 
     def _begin(self) -> None:
         self._begun = True
+        position = self.position
+        if self._loader.seed is None:
+            position.augment_seed = self._loader.augment_seed
         if isinstance(self._order, HandedOver):
-            self._job.begin_listed("listed")
-            for _ in range(self.position.before):
-                self._order.take(len(self._dataset))
+            taken = (self._order.take(len(self._dataset)) for _ in range(position.before))
+            passed = sum(len(ids) for ids in taken if ids is not None)
+            world = self._loader.world_size
+            self._job.begin_listed("listed", self._random(position.epoch, passed * world))
             return
-        tag = self.position.begin()
-        drawn, rest = self.position.drawn, self.position.rest
+        tag = position.begin()
+        drawn, rest = position.drawn, position.rest
         assert drawn is not None
         assert rest is not None
-        self._job.begin(tag, rest, drawn.rank)
+        self._job.begin(tag, rest, drawn.rank, self._random(position.epoch, position.consumed))
         self._batches = rest.batches(drawn.rank)
         self._foresee(late=False)
+
+    def _random(self, epoch: int, consumed: int) -> tuple[int, int, int, int]:
+        """What native augmentation draws from: seed, epoch, first place in it and stride."""
+        loader = self._loader
+        if self._finish is None:
+            return 0, 0, 0, 0
+        return loader.augment_seed or 0, epoch, consumed + loader.rank, loader.world_size
 
     def _foresee(self, late: bool) -> None:
         order = self._order
         coming = None if isinstance(order, HandedOver) else order.coming(self.position.epoch, late)
         if coming is not None:
-            self._job.foresee(f"{coming.tag} from 0", coming.epoch, coming.rank)
+            # Where the epoch is known by a number, that is the next one.
+            epoch = coming.saved.get("epoch", self.position.epoch + 1)
+            random = self._random(epoch, 0)
+            self._job.foresee(f"{coming.tag} from 0", coming.epoch, coming.rank, random)
 
     def _ask(self, batches: int) -> None:
         """Let the sampler be as far as torch would have brought it."""
@@ -178,6 +239,8 @@ class EngineIterator(Iterator[Any]):
             self._begun = False
         if not self._begun:
             self._begin()
+        if self._crew is not None:
+            return self._from_workers(self._crew)
         coming = self._taken + 1
         lookahead = self._lookahead
         if not lookahead:
@@ -186,6 +249,8 @@ class EngineIterator(Iterator[Any]):
             raw = self._job.next(self._timeout, self._wants_ids)
         except _forebay.Error:
             self._taken = self._job.taken  # a batch that failed is taken too; a timeout is not
+            if lookahead:
+                self._ask(lookahead + self._taken)
             raise
         if raw is None:
             self._end()
@@ -200,17 +265,89 @@ class EngineIterator(Iterator[Any]):
             self._foresee(late=True)
         return batch
 
-    def _hand_over(self, raw: tuple[Any, list[int], Any, Any]) -> Any:
-        data, lengths, labels, ids = raw
-        samples = torch.split(from_dlpack(data), lengths) if lengths else ()
-        if self._raw and not self._wants_ids:
-            done = self._dataset.batch(samples, from_dlpack(labels))
-        else:
-            done = self._in_python(samples, from_dlpack(labels), from_dlpack(ids))
+    def _from_workers(self, crew: Crew) -> Any:
+        """The next batch by way of the worker processes, which are kept busy ahead of it."""
+        if not crew.out:
+            self._feed(crew, waits=True)
+        if not crew.out:
+            self._end()
+            raise StopIteration
+        made = crew.take()
+        self._taken = made.number
+        self._ask(self._lookahead + made.number)
+        self._feed(crew, waits=False)
+        for sample, reason in made.bad:
+            self._job.quarantine(sample, reason)
+        made.check()
+        batch = made.batch
+        if self._loader.return_index:
+            ids = torch.tensor(made.ids)
+            batch = _with_ids(batch, ids if self._batched else ids[0])
         if self._pins:
-            done = torch.utils.data._utils.pin_memory.pin_memory(done)  # type: ignore[no-untyped-call]
+            batch = _pinned(batch)
+        self.position.yielded = made.number
+        # The engine is as far ahead of what is yielded as the workers are.
+        if made.number == max(1, self._batches - self._loader.depth - self._lookahead):
+            self._foresee(late=True)
+        return batch
+
+    def _feed(self, crew: Crew, waits: bool) -> None:
+        """Give the workers what is ready; wait for the engine only while they have nothing."""
+        job = self._job
+        while crew.out < self._lookahead and not self._dry:
+            taken = job.taken
+            if isinstance(self._order, HandedOver) and taken == self._asked and not self._closed:
+                return  # the sampler is where torch would have it
+            waiting = waits and not crew.out
+            try:
+                raw = job.next(self._timeout if waiting else _A_GLANCE, True)
+            except _forebay.Error as error:
+                ready = job.taken > taken or not isinstance(error, _forebay.UnavailableError)
+                if ready or waiting:
+                    crew.put_error(job.taken, error)
+                return
+            if raw is None:
+                self._dry = True
+                return
+            data, lengths, labels, ids = raw
+            packed = self._packed(from_dlpack(data), lengths)
+            crew.put(
+                taken + 1, (*packed, from_dlpack(labels), from_dlpack(ids)), self._key(taken + 1)
+            )
+
+    def _packed(
+        self, data: torch.Tensor, lengths: list[int] | None
+    ) -> tuple[torch.Tensor, list[int]]:
+        """A batch as bytes end to end, and the length of each sample."""
+        if lengths is not None:
+            return data, lengths
+        assert self._finish is not None
+        return self._finish.pack(data)
+
+    def _hand_over(self, raw: tuple[Any, list[int] | None, Any, Any]) -> Any:
+        block, lengths, labels, ids = raw
+        data = from_dlpack(block)
+        if lengths is None:
+            done = self._images(data, from_dlpack(labels), ids)
+        else:
+            samples = torch.split(data, lengths) if lengths else ()
+            if self._raw and not self._wants_ids:
+                done = self._dataset.batch(samples, from_dlpack(labels))
+            else:
+                done = self._in_python(samples, from_dlpack(labels), from_dlpack(ids))
+        if self._pins:
+            done = _pinned(done)
         self._watch_slabs()
         return done
+
+    def _images(self, images: torch.Tensor, labels: torch.Tensor, ids: Any) -> Any:
+        """A batch of finished images, as ``default_collate`` would have given it."""
+        if not self._raw:
+            data, lengths = self._packed(images, None)
+            samples = torch.split(data, lengths) if lengths else ()
+            return self._in_python(samples, labels, from_dlpack(ids))
+        done = [images, labels]
+        return [*done, from_dlpack(ids)] if self._wants_ids else done
 
     def _in_python(self, samples: Any, labels: torch.Tensor, ids: torch.Tensor) -> Any:
         loader = self._loader
@@ -218,18 +355,20 @@ class EngineIterator(Iterator[Any]):
         if loader.user_collate_fn is None and self._batched:
             done = self._dataset.batch(samples, labels)
         if done is None:
-            with self._randomness():
-                items = self._items(samples, labels, ids)
-                done = loader.collate_fn(items if self._batched else items[0])
+            numbers = ids.tolist()
+            key = self._key(self._taken)
+            with seeded(*key) if key else contextlib.nullcontext():
+                done = self._maker.make(samples, labels.tolist(), numbers, self._job.quarantine)
+            ids = torch.tensor(numbers, dtype=ids.dtype)
         if loader.return_index:
             done = _with_ids(done, ids if self._batched else ids[0])
         return done
 
-    def _randomness(self) -> contextlib.AbstractContextManager[None]:
-        """What the user's functions draw from.
+    def _key(self, number: int) -> tuple[object, ...]:
+        """What the user's functions draw from, in the batch of this number.
 
         Without workers and without a seed it is the training loop's own generators, as
-        with torch; otherwise a stream of each batch's own.
+        with torch: no key. Otherwise it is a stream of each batch's own.
         """
         loader, position = self._loader, self.position
         if loader.seed is not None:
@@ -237,31 +376,8 @@ class EngineIterator(Iterator[Any]):
         elif loader.num_workers:
             key = (position.base_seed, position.epoch)
         else:
-            return contextlib.nullcontext()
-        return seeded(*key, loader.rank, position.before + self._taken)
-
-    def _items(self, samples: Any, labels: torch.Tensor, ids: torch.Tensor) -> list[Any]:
-        triples = zip(samples, labels.tolist(), ids.tolist(), strict=True)
-        items = []
-        for at, (raw, label, number) in enumerate(triples):
-            try:
-                items.append(self._dataset.item(raw, label, number))
-            except _forebay.CorruptError as error:
-                if self._loader.on_error != "replace":
-                    raise
-                item, ids[at] = self._stand_in(number, error)
-                items.append(item)
-        return items
-
-    def _stand_in(self, number: int, error: Exception) -> tuple[Any, int]:
-        """What takes the place of a sample that cannot be decoded: the same everywhere."""
-        self._job.quarantine(number, str(error))
-        for other in _forebay.stand_ins(number, len(self._dataset)):
-            try:
-                return self._dataset[other], other
-            except _forebay.CorruptError:
-                continue
-        raise error
+            return ()
+        return (*key, loader.rank, position.before + number)
 
     def _watch_slabs(self) -> None:
         loader = self._loader
@@ -276,6 +392,17 @@ class EngineIterator(Iterator[Any]):
     def _end(self) -> None:
         self.position.ended = True
         self._loader.return_job(self._engine, self._job)
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Let the worker processes go; they end unless they are kept for the next epoch."""
+        crew, self._crew = self._crew, None
+        if crew is None:
+            return
+        if self._loader.persistent_workers and crew.is_fit:
+            self._loader.spare_crews.append(crew)
+        else:
+            crew.end()
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -289,6 +416,12 @@ class EngineIterator(Iterator[Any]):
         if job is not None and not self.position.ended:
             job.cancel()
             self._loader.return_job(self._engine, job)
+            if "_crew" in self.__dict__:
+                self._dismiss()
+
+
+def _pinned(batch: Any) -> Any:
+    return torch.utils.data._utils.pin_memory.pin_memory(batch)  # type: ignore[no-untyped-call]
 
 
 def _with_ids(batch: Any, ids: torch.Tensor) -> Any:

@@ -16,6 +16,7 @@ import torch.utils.data
 
 from forebay import _forebay
 from forebay.datasets import Dataset, ImageFolder
+from forebay.images import CACHE_FORMS, MAX_PIXELS, PREPARE, preparation_of
 from forebay.iterators import EngineIterator, Position, TorchIterator
 from forebay.orders import (
     Batching,
@@ -30,6 +31,8 @@ from forebay.orders import (
 from forebay.ranks import find_rank
 from forebay.sizes import in_bytes
 from forebay.state import State
+from forebay.transforms import explain
+from forebay.workers import Crew
 
 # More would only stand in each other's way, and a million would not start.
 _MOST_THREADS = 256
@@ -94,6 +97,13 @@ class DataLoader:
     - ``policy``: what stays in memory: farthest, reuse, lru, lfu, minio or none.
     - ``on_error``: ``"raise"``, or ``"replace"`` with at most ``max_bad_samples`` bad ones.
     - ``return_index``: batches carry the samples' numbers as well.
+
+    For images, whose transform runs natively as far as it is known (``explain()`` tells):
+
+    - ``decode``: ``"exact"``, Pillow's pixels, or ``"fast"``.
+    - ``cache_form``: what stays in memory, ``"encoded"``, ``"decoded"``, or ``"auto"``: by cost.
+    - ``channels_last``: that memory format; ``orient``: obey EXIF; ``max_pixels``: the largest.
+    - ``prepare``: ``"python"`` to leave all of the transform to Python.
     """
 
     def __init__(
@@ -127,6 +137,12 @@ class DataLoader:
         on_error: str = "raise",
         max_bad_samples: int = 1000,
         return_index: bool = False,
+        prepare: str = "auto",
+        decode: str = "exact",
+        cache_form: str = "auto",
+        channels_last: bool = False,
+        orient: bool = False,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name != "self"}
         if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
@@ -203,14 +219,27 @@ class DataLoader:
         if not self.native and (return_index or on_error == "replace"):
             name = "return_index=True" if return_index else 'on_error="replace"'
             raise ValueError(f"{name} needs a dataset of forebay's, as it is")
+        self.preparation = preparation_of(
+            dataset if self.native else None,
+            prepare=_one_of("prepare", prepare, PREPARE),
+            decode=decode,
+            cache_form=_one_of("cache_form", cache_form, CACHE_FORMS),
+            channels_last=channels_last,
+            orient=orient,
+            max_pixels=max_pixels,
+        )
         self._engine: _forebay.Engine | None = None
         self._spare: list[tuple[_forebay.Engine, _forebay.Job]] = []
+        self.spare_crews: list[Crew] = []
         self._epoch = 0
         self._resume: State | None = None
         self._live: weakref.ref[Any] | None = None
         self._position: Position | None = None
         self._planned_torch: tuple[Any, Any] | None = None
         self.base_seed: int | None = None
+        # What native augmentation is drawn from: for the life of a loader, so that the coming
+        # epoch can be made ahead.
+        self.augment_seed = seed
         self.torch_figures: dict[str, Any] = {"batches": 0, "waited_seconds": 0.0}
         self.warned_of_slabs = False
 
@@ -320,6 +349,8 @@ class DataLoader:
                 f"{self.order_source.kind!r}; hint: make the loader with the same seed=, sampler= "
                 "and generator= as the one that was saved"
             )
+        if self.seed is None and read.augment_seed is not None:
+            self.augment_seed = read.augment_seed
         self._set_next_epoch(read.epoch)
         self._set_pending(read)
         # What is being iterated now is no longer where the loader is.
@@ -338,7 +369,8 @@ class DataLoader:
         """The beginning of an epoch, as a state."""
         source = self.order_source
         order = source.between() if isinstance(source, FromGenerator) else None
-        return State(len(self.dataset), self._fingerprint(), epoch, 0, 0, order)
+        drawn = None if self.seed is not None else self.augment_seed
+        return State(len(self.dataset), self._fingerprint(), epoch, 0, 0, order, drawn)
 
     def fresh_order(self) -> Order | HandedOver:
         """The order for one epoch's use; a sampler is looked at anew, as torch does."""
@@ -371,9 +403,14 @@ class DataLoader:
             figures = {**figures, **self._engine.stats()}
         return figures
 
+    def explain(self) -> str:
+        """Which steps of the images' transform are native, which are Python, and why."""
+        return explain(self.preparation.translation)
+
     def close(self) -> None:
-        """End threads and network now, rather than when the loader is dropped."""
+        """End threads, idle workers and network now, rather than when the loader is dropped."""
         self._spare = []
+        self.spare_crews = []
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()
@@ -399,6 +436,7 @@ class DataLoader:
             depth=self.depth,
             on_error=self.on_error,
             max_bad_samples=self.max_bad_samples,
+            **self.preparation.job_settings(),
         )
 
     def return_job(self, engine: _forebay.Engine, job: _forebay.Job) -> None:
@@ -418,6 +456,8 @@ class DataLoader:
             return False
         drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         self.base_seed = int(drawn.item())
+        if self.augment_seed is None and self.preparation.recipe is not None:
+            self.augment_seed = self.base_seed
         return True
 
     def planned_torch(self, make_batches: Callable[[DataLoader], Any]) -> tuple[Any, Any]:

@@ -25,10 +25,15 @@ class State:
     consumed: int
     batches: int
     order: dict[str, Any] | None
+    # What native augmentation is drawn from, where it is not the user's seed.
+    augment_seed: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As a user keeps it."""
-        return {"version": VERSION, "kind": "forebay.DataLoader", **asdict(self)}
+        fields = asdict(self)
+        if self.augment_seed is None:
+            del fields["augment_seed"]
+        return {"version": VERSION, "kind": "forebay.DataLoader", **fields}
 
     @classmethod
     def of_dict(cls, state: dict[str, Any]) -> State:
@@ -48,6 +53,7 @@ class State:
                 consumed=int(state["consumed"]),
                 batches=int(state["batches"]),
                 order=state["order"],
+                augment_seed=_optional_int(state.get("augment_seed")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidError(f"the state is damaged: {error!r}") from None
@@ -67,3 +73,7 @@ class State:
                 "the state is of another dataset: names, sizes or labels of its samples differ; "
                 "hint: resume with the dataset the state was saved with"
             )
+
+
+def _optional_int(value: Any) -> int | None:
+    return None if value is None else int(value)

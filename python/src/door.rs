@@ -12,7 +12,8 @@ use crate::dataset::Dataset;
 use crate::errors;
 use crate::fork::{Native, forks};
 use crate::plan::Epoch;
-use crate::tensor::{Element, capsule};
+use crate::recipe::Recipe;
+use crate::tensor::{Element, Form, capsule};
 
 /// How long a wait goes on before Python may handle Ctrl-C.
 const STEP: Duration = Duration::from_millis(100);
@@ -53,13 +54,15 @@ impl Engine {
     }
 
     /// A new job on a dataset.
-    #[pyo3(signature = (dataset, *, depth, on_error, max_bad_samples))]
+    #[pyo3(signature = (dataset, *, depth, on_error, max_bad_samples, recipe=None, cache_form="auto"))]
     fn job(
         &self,
         dataset: &Dataset,
         depth: usize,
         on_error: &str,
         max_bad_samples: usize,
+        recipe: Option<&Recipe>,
+        cache_form: &str,
     ) -> PyResult<Job> {
         let on_error = match on_error {
             "raise" => core::OnError::Raise,
@@ -70,10 +73,15 @@ impl Engine {
                 )));
             }
         };
+        let cache_form = find_cache_form(cache_form)?;
         let settings = core::JobSettings {
             depth,
             on_error,
             max_bad_samples,
+            preparation: recipe.map(|recipe| core::PreparationSettings {
+                recipe: recipe.0.clone(),
+                cache_form,
+            }),
         };
         let job = self
             .0
@@ -106,6 +114,34 @@ impl Engine {
     }
 }
 
+/// What the door calls the forms of cached images.
+const CACHE_FORMS: [(&str, core::CacheForm); 3] = [
+    ("auto", core::CacheForm::Auto),
+    ("encoded", core::CacheForm::Encoded),
+    ("decoded", core::CacheForm::Decoded),
+];
+
+fn find_cache_form(name: &str) -> PyResult<core::CacheForm> {
+    let found = CACHE_FORMS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, form)| *form).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "cache_form is 'auto', 'encoded' or 'decoded', not {name:?}"
+        ))
+    })
+}
+
+/// Seed, epoch, first place and stride: see the engine's `Draws`.
+type DrawsTuple = (u64, u64, u64, u64);
+
+fn draws((seed, epoch, first, stride): DrawsTuple) -> core::Draws {
+    core::Draws {
+        seed,
+        epoch,
+        first,
+        stride,
+    }
+}
+
 /// `epoch`: samples in an epoch, where known.
 fn find_policy(name: &str, epoch: Option<u64>) -> PyResult<Box<dyn core::cache::Policy>> {
     // One process is all there is: nobody else holds what it keeps.
@@ -125,32 +161,49 @@ pub(crate) struct Job(Native<core::Job>);
 
 #[pymethods]
 impl Job {
-    /// Begins a planned epoch.
-    fn begin(&self, py: Python<'_>, tag: &str, epoch: &Epoch, rank: u32) -> PyResult<()> {
+    /// Begins a planned epoch. `random` is what its images are augmented from.
+    #[pyo3(signature = (tag, epoch, rank, random=(0, 0, 0, 0)))]
+    fn begin(
+        &self,
+        py: Python<'_>,
+        tag: &str,
+        epoch: &Epoch,
+        rank: u32,
+        random: DrawsTuple,
+    ) -> PyResult<()> {
         let job = self.0.get()?;
         let sequence = core::Sequence::Planned {
             epoch: epoch.0.clone(),
             rank,
         };
-        py.detach(|| job.begin(tag, sequence))
+        py.detach(|| job.begin(tag, sequence, draws(random)))
             .map_err(errors::engine)
     }
 
     /// Begins an epoch whose batches are handed over by `push`.
-    fn begin_listed(&self, py: Python<'_>, tag: &str) -> PyResult<()> {
+    #[pyo3(signature = (tag, random=(0, 0, 0, 0)))]
+    fn begin_listed(&self, py: Python<'_>, tag: &str, random: DrawsTuple) -> PyResult<()> {
         let job = self.0.get()?;
-        py.detach(|| job.begin(tag, core::Sequence::listed()))
+        py.detach(|| job.begin(tag, core::Sequence::listed(), draws(random)))
             .map_err(errors::engine)
     }
 
     /// Tells which epoch comes after this one.
-    fn foresee(&self, py: Python<'_>, tag: &str, epoch: &Epoch, rank: u32) -> PyResult<()> {
+    #[pyo3(signature = (tag, epoch, rank, random=(0, 0, 0, 0)))]
+    fn foresee(
+        &self,
+        py: Python<'_>,
+        tag: &str,
+        epoch: &Epoch,
+        rank: u32,
+        random: DrawsTuple,
+    ) -> PyResult<()> {
         let job = self.0.get()?;
         let sequence = core::Sequence::Planned {
             epoch: epoch.0.clone(),
             rank,
         };
-        py.detach(|| job.foresee(tag, sequence))
+        py.detach(|| job.foresee(tag, sequence, draws(random)))
             .map_err(errors::engine)
     }
 
@@ -167,8 +220,9 @@ impl Job {
         Ok(())
     }
 
-    /// The next batch as (data, lengths, labels, ids), the tensors as DLPack capsules;
-    /// None at the end of the epoch; ids are None unless wanted. Waits at most `timeout` seconds (0: for ever).
+    /// The next batch as (data, lengths, labels, ids), the tensors as DLPack capsules; None at
+    /// the end of the epoch. Lengths are None for finished images, ids unless they are wanted.
+    /// Waits at most `timeout` seconds (0: for ever).
     fn next<'py>(
         &self,
         py: Python<'py>,
@@ -253,6 +307,10 @@ impl Job {
             })
             .collect::<PyResult<Vec<_>>>()?;
         dict.set_item("bad_samples", bad)?;
+        if let Some(form) = stats.cache_form {
+            let name = CACHE_FORMS.iter().find(|(_, known)| *known == form);
+            dict.set_item("cache_form", name.map(|(name, _)| *name))?;
+        }
         Ok(dict)
     }
 }
@@ -264,17 +322,25 @@ fn hand_over<'py>(
 ) -> PyResult<Bound<'py, PyTuple>> {
     let [ids, labels, data] = batch.columns();
     let slab = batch.slab();
+    let column = |offset| {
+        let form = Form::row(batch.len(), Element::I64);
+        Ok::<_, PyErr>(capsule(py, slab, offset, form)?.into_bound(py))
+    };
+    let none = || py.None().into_bound(py);
+    let (form, lengths) = match batch.shape() {
+        Some(shape) => (Form::images(batch.len(), shape), none()),
+        None => (
+            Form::row(batch.data_len(), Element::U8),
+            PyList::new(py, batch.lengths())?.into_any(),
+        ),
+    };
     PyTuple::new(
         py,
         [
-            capsule(py, slab, data, batch.data_len(), Element::U8)?.into_bound(py),
-            PyList::new(py, batch.lengths())?.into_any(),
-            capsule(py, slab, labels, batch.len(), Element::I64)?.into_bound(py),
-            if with_ids {
-                capsule(py, slab, ids, batch.len(), Element::I64)?.into_bound(py)
-            } else {
-                py.None().into_bound(py)
-            },
+            capsule(py, slab, data, form)?.into_bound(py),
+            lengths,
+            column(labels)?,
+            if with_ids { column(ids)? } else { none() },
         ],
     )
 }

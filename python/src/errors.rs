@@ -67,3 +67,13 @@ pub(crate) fn index(error: forebay_engine::origin::IndexError) -> PyErr {
 pub(crate) fn plan(error: forebay_engine::plan::Error) -> PyErr {
     raise(Kind::Invalid, &error, None)
 }
+
+pub(crate) fn prepare(error: forebay_engine::prepare::Error) -> PyErr {
+    use forebay_engine::prepare::Error::{Corrupt, Invalid, TooLarge};
+    let kind = match error {
+        Corrupt(_) => Kind::Corrupt,
+        TooLarge { .. } => Kind::Exhausted,
+        Invalid(_) => Kind::Invalid,
+    };
+    raise(kind, &error, error.hint().map(String::from))
+}

@@ -6,6 +6,7 @@ mod errors;
 mod fork;
 mod orders;
 mod plan;
+mod recipe;
 mod tensor;
 
 use pyo3::prelude::*;
@@ -28,6 +29,8 @@ mod _forebay {
     };
     #[pymodule_export]
     use super::plan::{Epoch, Plan};
+    #[pymodule_export]
+    use super::recipe::Recipe;
     use super::*;
 
     /// Runs the `forebay` command; its exit code.

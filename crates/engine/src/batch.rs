@@ -1,8 +1,12 @@
-//! A finished batch: one slab with ids, labels and the samples' bytes.
+//! A finished batch: one slab with ids, labels and the samples.
 //!
 //! ```text
 //!   | ids i64 x n | labels i64 x n | sample 0 | sample 1 | ... | sample n-1 |
 //! ```
+//!
+//! Samples are their bytes as they are, end to end, or finished images, all of one size.
+
+use forebay_prepare::Shape;
 
 use crate::Error;
 use crate::slab::{SlabLease, SlabPool, SlabWriter};
@@ -12,35 +16,49 @@ use crate::slab::{SlabLease, SlabPool, SlabWriter};
 pub(crate) struct Layout {
     pub(crate) ids: Vec<u32>,
     pub(crate) labels: Vec<i64>,
+    /// Bytes of each sample as the dataset has it.
     pub(crate) lengths: Vec<u64>,
     pub(crate) offsets: Vec<usize>,
     pub(crate) total: usize,
+    /// What is made of each sample, if it does not stay as it is.
+    pub(crate) shape: Option<Shape>,
 }
 
+/// Tensors of any element may begin here.
+const ALIGN: usize = 64;
+
 impl Layout {
-    /// Lays out samples of these lengths behind the two columns.
-    pub(crate) fn new(ids: Vec<u32>, labels: Vec<i64>, lengths: Vec<u64>) -> Self {
-        let mut total = ids.len() * 16;
-        let offsets = lengths
-            .iter()
-            .map(|&length| {
-                let offset = total;
-                total += length as usize;
-                offset
-            })
-            .collect();
-        Self {
+    /// Lays out samples behind the two columns.
+    pub(crate) fn new(
+        ids: Vec<u32>,
+        labels: Vec<i64>,
+        lengths: Vec<u64>,
+        shape: Option<Shape>,
+    ) -> Self {
+        let mut layout = Self {
             ids,
             labels,
             lengths,
-            offsets,
-            total,
+            shape,
+            ..Self::default()
+        };
+        layout.total = layout.data();
+        for slot in 0..layout.ids.len() {
+            layout.offsets.push(layout.total);
+            layout.total += layout.room(slot);
         }
+        layout
     }
 
-    /// Where the samples' bytes begin.
+    /// Where the samples begin.
     fn data(&self) -> usize {
-        self.ids.len() * 16
+        (self.ids.len() * 16).next_multiple_of(ALIGN)
+    }
+
+    /// Bytes of a sample in the slab.
+    pub(crate) fn room(&self, slot: usize) -> usize {
+        self.shape
+            .map_or(self.lengths[slot] as usize, |shape| shape.bytes())
     }
 
     /// Writes the two columns.
@@ -48,7 +66,7 @@ impl Layout {
     pub(crate) fn write_columns(&self, slab: &SlabWriter) {
         // SAFETY: the columns lie before every sample's part and are written once,
         // by whoever opens the batch, before any part is handed out.
-        let columns = unsafe { slab.part(0, self.data()) };
+        let columns = unsafe { slab.part(0, self.ids.len() * 16) };
         let (ids, labels) = columns.split_at_mut(self.ids.len() * 8);
         for (cell, &id) in ids.chunks_exact_mut(8).zip(&self.ids) {
             cell.copy_from_slice(&i64::from(id).to_ne_bytes());
@@ -65,6 +83,7 @@ pub(crate) struct StandIn {
     pub(crate) slot: usize,
     pub(crate) id: u32,
     pub(crate) label: i64,
+    /// As they lie in the slab: the sample's own, or the finished image.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -102,16 +121,13 @@ impl Batch {
             layout.labels[stand_in.slot] = stand_in.label;
             layout.lengths[stand_in.slot] = stand_in.bytes.len() as u64;
         }
-        let layout = Layout::new(layout.ids, layout.labels, layout.lengths);
+        let layout = Layout::new(layout.ids, layout.labels, layout.lengths, layout.shape);
         let slab = SlabWriter::new(pool.take(layout.total)?);
         layout.write_columns(&slab);
         for slot in 0..layout.ids.len() {
             let bytes = match stand_ins.iter().find(|stand_in| stand_in.slot == slot) {
                 Some(stand_in) => &stand_in.bytes[..],
-                None => self.slab.read(
-                    self.layout.offsets[slot],
-                    self.layout.lengths[slot] as usize,
-                ),
+                None => self.sample(slot),
             };
             // SAFETY: slots are disjoint by layout, and this thread is the only writer.
             unsafe { slab.part(layout.offsets[slot], bytes.len()) }.copy_from_slice(bytes);
@@ -147,12 +163,15 @@ impl Batch {
         &self.layout.lengths
     }
 
-    /// The bytes of the sample in `slot`.
+    /// What lies in `slot`: the sample's bytes, or the finished image.
     pub fn sample(&self, slot: usize) -> &[u8] {
-        self.slab.read(
-            self.layout.offsets[slot],
-            self.layout.lengths[slot] as usize,
-        )
+        self.slab
+            .read(self.layout.offsets[slot], self.layout.room(slot))
+    }
+
+    /// The form of each sample, if they are finished images.
+    pub fn shape(&self) -> Option<Shape> {
+        self.layout.shape
     }
 
     /// The slab, for tensors to lie on.

@@ -15,6 +15,16 @@ pub enum Error {
         /// Why.
         source: forebay_origin::Error,
     },
+    /// A sample could be read, but is not an image that can be used.
+    #[error("sample {sample} ({name})")]
+    Image {
+        /// The sample's id in its dataset.
+        sample: u32,
+        /// The sample's object name.
+        name: String,
+        /// Why.
+        source: forebay_prepare::Error,
+    },
     /// The memory tier refused.
     #[error(transparent)]
     Cache(#[from] forebay_cache::Error),
@@ -73,6 +83,10 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Error::Sample { source, .. } => source.kind(),
+            Error::Image { source, .. } => match source {
+                forebay_prepare::Error::TooLarge { .. } => Kind::Exhausted,
+                _ => Kind::Corrupt,
+            },
             Error::Cache(error) => error.kind(),
             Error::Index(error) => error.kind(),
             Error::TooManyBad { .. } | Error::System { .. } => Kind::Exhausted,
@@ -86,6 +100,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Sample { source, .. } => source.hint(),
+            Error::Image { source, .. } => source.hint().map(String::from),
             Error::Cache(error) => Some(error.hint()),
             Error::TooManyBad { .. } => Some(
                 "raise max_bad_samples= or mend the dataset; stats()[\"bad_samples\"] lists them"

@@ -7,10 +7,12 @@ use forebay_origin::Dataset;
 use forebay_plan::NextUse;
 
 use crate::batch::Batch;
+use crate::cache_form::{CacheForm, FormChoice};
 use crate::crew::Employer;
 use crate::engine::Plant;
+use crate::preparation::{Preparation, PreparationSettings};
 use crate::quarantine::Quarantine;
-use crate::sequence::Sequence;
+use crate::sequence::{Draws, Sequence};
 use crate::slab::SlabPool;
 use crate::stats::{Counters, JobStats};
 use crate::window::{Head, Window};
@@ -38,6 +40,8 @@ pub struct JobSettings {
     pub on_error: OnError,
     /// With `Replace`: how many bad samples are borne.
     pub max_bad_samples: usize,
+    /// What is made of the samples; `None` hands them over as they are.
+    pub preparation: Option<PreparationSettings>,
 }
 
 /// The answer of [`Job::next`].
@@ -61,6 +65,7 @@ pub(crate) struct Desk {
     pub(crate) on_error: OnError,
     pub(crate) quarantine: Quarantine,
     pub(crate) counters: Counters,
+    pub(crate) preparation: Option<Preparation>,
     pool: SlabPool,
     window: Mutex<Window>,
     complete: Condvar,
@@ -76,9 +81,25 @@ impl Desk {
         self.complete.notify_all();
     }
 
+    /// What found no room in the tier is asked for again: there may be some now.
+    fn pump_again(&self) {
+        if !self.dataset.is_local()
+            && self.window().has_postponed()
+            && let Some(desk) = self.me.upgrade()
+        {
+            fetch::pump(&desk);
+        }
+    }
+
     /// The tier's key of a sample.
     pub(crate) fn key(&self, sample: u32) -> u64 {
         key(&self.dataset, sample)
+    }
+
+    /// The tier's key of the image that a sample decodes to.
+    pub(crate) fn decoded_key(&self, sample: u32) -> u64 {
+        // Datasets are numbered from 0 as they are opened: the highest bit is free.
+        self.key(sample) | 1 << 63
     }
 }
 
@@ -89,18 +110,21 @@ pub(crate) fn key(dataset: &Dataset, sample: u32) -> u64 {
 
 impl Employer for Desk {
     fn work(&self) -> bool {
-        let (copy, fetch) = {
+        let (placing, fetch) = {
             let mut window = self.window();
-            match window.take_copy() {
-                Some(copy) => (Some(copy), None),
+            match window.take_placing() {
+                Some(placing) => (Some(placing), None),
                 None if self.dataset.is_local() => (None, window.take_fetch()),
                 None => (None, None),
             }
         };
-        match (copy, fetch) {
-            (Some(copy), _) => fetch::copy(self, copy),
+        match (placing, fetch) {
+            (Some(placing), _) => fetch::place(self, placing),
             (None, Some(fetch)) => fetch::local(self, fetch),
-            (None, None) => return false,
+            (None, None) => {
+                self.pump_again();
+                return false;
+            }
         }
         true
     }
@@ -117,11 +141,16 @@ impl Job {
     pub(crate) fn new(plant: Arc<Plant>, dataset: Arc<Dataset>, settings: JobSettings) -> Self {
         let pool = SlabPool::new(settings.depth + 1);
         let arrives = !dataset.is_local();
+        let preparation = settings.preparation.map(|settings| Preparation {
+            recipe: settings.recipe,
+            form: FormChoice::new(settings.cache_form),
+        });
         let window = Window::new(
             dataset.index().clone(),
             pool.clone(),
             settings.depth,
             plant.readahead,
+            preparation.as_ref().map(Preparation::shape),
             arrives,
         );
         let desk = Arc::new_cyclic(|me| Desk {
@@ -130,6 +159,7 @@ impl Job {
             on_error: settings.on_error,
             quarantine: Quarantine::new(settings.max_bad_samples),
             counters: Counters::default(),
+            preparation,
             pool,
             window: Mutex::new(window),
             complete: Condvar::new(),
@@ -145,9 +175,9 @@ impl Job {
 
     /// Begins an epoch. `tag` names its order: if it is the one foreseen, what was
     /// fetched ahead is used; otherwise it costs nothing but the prefetch.
-    pub fn begin(&self, tag: &str, sequence: Sequence) -> Result<(), Error> {
+    pub fn begin(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
-        let foreseen = self.desk.window().begin(tag, sequence);
+        let foreseen = self.desk.window().begin(tag, sequence, draws);
         if foreseen {
             Counters::add(&self.desk.counters.foreseen, 1);
         }
@@ -157,9 +187,9 @@ impl Job {
     }
 
     /// Tells which epoch follows the current one, as far as is known.
-    pub fn foresee(&self, tag: &str, sequence: Sequence) -> Result<(), Error> {
+    pub fn foresee(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
-        self.desk.window().foresee(tag, sequence);
+        self.desk.window().foresee(tag, sequence, draws);
         self.compute_next_uses();
         self.stir();
         Ok(())
@@ -267,8 +297,14 @@ impl Job {
             slabs_made: self.desk.pool.made(),
             slab_peak_bytes: self.desk.pool.peak_bytes(),
             bad_samples: self.desk.quarantine.list(),
+            cache_form: self.cache_form(),
             ..self.desk.counters.snapshot()
         }
+    }
+
+    /// The form in which images stay in memory, once it is chosen.
+    fn cache_form(&self) -> Option<CacheForm> {
+        self.desk.preparation.as_ref()?.form.chosen()
     }
 
     /// Sets crew and network to work on what is to be fetched now.

@@ -1,9 +1,9 @@
 //! The engine: jobs and the pipeline that feeds them.
 //!
 //! ```text
-//!   sequence          fetch ahead               prepare            assemble
-//!   of batches  --->  into the memory  --->  copy into the  --->  batches, in
-//!   (the plan)        tier, in order         batch's slab         order
+//!   sequence          fetch ahead            copy, or decode       assemble
+//!   of batches  --->  into the memory  --->  and augment, into --> batches, in
+//!   (the plan)        tier, in order         the batch's slab      order
 //! ```
 //!
 //! An [`Engine`] owns the memory tier, the crew (threads) and, once a remote
@@ -11,26 +11,36 @@
 //! its own sequence of batches and its own queue, all share tier and crew.
 
 mod batch;
+mod building;
+mod cache_form;
 mod crew;
 mod engine;
 mod error;
 mod fetch;
 mod job;
+mod leg;
+mod preparation;
 mod quarantine;
 mod sequence;
 mod slab;
 mod stats;
+mod task;
 mod window;
 
 /// What the door needs of the crates below.
-pub use {forebay_cache as cache, forebay_origin as origin, forebay_plan as plan};
+pub use {
+    forebay_cache as cache, forebay_origin as origin, forebay_plan as plan,
+    forebay_prepare as prepare,
+};
 
 pub use batch::Batch;
+pub use cache_form::CacheForm;
 pub use engine::{Engine, EngineSettings};
 pub use error::Error;
 pub use forebay_origin::Kind;
 pub use job::{Job, JobSettings, Next, OnError};
+pub use preparation::PreparationSettings;
 pub use quarantine::{BadSample, CANDIDATES, candidate};
-pub use sequence::Sequence;
+pub use sequence::{Draws, Sequence};
 pub use slab::{Slab, SlabLease};
 pub use stats::{EngineStats, JobStats};

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use forebay_plan::Epoch;
+use forebay_prepare::Draw;
 
 /// One epoch of one rank.
 #[derive(Debug, Clone)]
@@ -24,6 +25,33 @@ pub enum Sequence {
         /// No more batches come.
         closed: bool,
     },
+}
+
+/// What the random parameters of an epoch's samples are drawn from.
+///
+/// `first` and `stride` turn positions of one rank, counted from where it began or resumed, into
+/// places in the whole epoch, so that a sample is augmented alike before and after a resume and
+/// no two ranks draw the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Draws {
+    /// The user's seed, or one drawn for the loader.
+    pub seed: u64,
+    /// Which epoch.
+    pub epoch: u64,
+    /// Place in the epoch of this rank's first sample.
+    pub first: u64,
+    /// Places between two samples of this rank: how many ranks there are.
+    pub stride: u64,
+}
+
+impl Draws {
+    pub(crate) fn at(&self, position: u64) -> Draw {
+        Draw {
+            seed: self.seed,
+            epoch: self.epoch,
+            position: self.first + position * self.stride,
+        }
+    }
 }
 
 /// The answer to "what is the next batch".

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cache_form::CacheForm;
 use crate::quarantine::BadSample;
 
 /// Counters of a job, written by many threads.
@@ -79,6 +80,8 @@ pub struct JobStats {
     pub slabs_made: u64,
     /// The most bytes of batch buffers in use at one time.
     pub slab_peak_bytes: u64,
+    /// The form in which images stay in memory, once it is chosen.
+    pub cache_form: Option<CacheForm>,
     /// The samples in quarantine.
     pub bad_samples: Vec<BadSample>,
 }

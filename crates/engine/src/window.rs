@@ -18,100 +18,26 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use forebay_cache::Held;
 use forebay_origin::Index;
 use forebay_plan::NextUse;
+use forebay_prepare::Shape;
 
 use crate::Error;
 use crate::batch::{Layout, StandIn};
-use crate::sequence::{Sequence, Step};
+use crate::building::Building;
+use crate::leg::Leg;
+use crate::sequence::{Draws, Sequence, Step};
 use crate::slab::{SlabPool, SlabWriter};
+use crate::task::{Fetch, Outcome, Place, Placing, Task, cost};
 
 /// Most samples one thread takes at a time, so that the lock is taken once for many.
 const RUN_SAMPLES: usize = 16;
+/// The same where each takes milliseconds, so that threads end a batch together.
+const RUN_IMAGES: usize = 4;
 /// Most bytes one thread takes at a time, so that large samples spread over threads.
 const RUN_BYTES: u64 = 1 << 20;
 /// Most batches laid out ahead, whatever their size.
 const MOST_BATCHES: usize = 1024;
-
-/// One sample to bring into one slot of a batch.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Task {
-    pub(crate) slot: usize,
-    pub(crate) id: u32,
-    pub(crate) len: u64,
-    /// Tick of the sample's next use after this one.
-    pub(crate) next: Option<u64>,
-    /// Where its bytes go in the slab.
-    pub(crate) offset: usize,
-}
-
-impl Task {
-    /// What it takes of the readahead: the tier holds samples in whole blocks.
-    fn cost(&self) -> u64 {
-        cost(self.len)
-    }
-}
-
-fn cost(len: u64) -> u64 {
-    const BLOCK: u64 = 4096;
-    len.max(1).next_multiple_of(BLOCK)
-}
-
-/// Which batch of which life of the window some work belongs to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    generation: u64,
-    seq: u64,
-}
-
-/// Tasks to fetch; they go straight into the slab if there is one.
-#[derive(Debug)]
-pub(crate) struct Fetch {
-    pub(crate) place: Place,
-    pub(crate) tasks: Vec<Task>,
-    pub(crate) slab: Option<SlabWriter>,
-}
-
-/// Samples in the tier, to be copied into the slab.
-#[derive(Debug)]
-pub(crate) struct Copy {
-    pub(crate) place: Place,
-    pub(crate) samples: Vec<(Task, Held)>,
-    pub(crate) slab: SlabWriter,
-}
-
-/// What became of a task.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// Its bytes are in the slab.
-    Copied,
-    /// Its bytes are in the tier, waiting for the slab or a thread to copy them.
-    Held(Held),
-    /// There was no room; to be fetched again once the slab is open.
-    Postponed,
-    /// It was bad and another sample takes its place.
-    StandIn(StandIn),
-    /// It was bad and the batch fails.
-    Failed(Error),
-}
-
-#[derive(Debug)]
-struct Building {
-    leg: u64,
-    layout: Layout,
-    /// The leg's position of slot 0.
-    position: u64,
-    slab: Option<SlabWriter>,
-    /// Slots before this one were handed to a fetch.
-    fetched: usize,
-    postponed: Vec<Task>,
-    held: Vec<(Task, Held)>,
-    /// Slots that are not in the slab yet.
-    remaining: usize,
-    failed: Option<(usize, Error)>,
-    stand_ins: Vec<StandIn>,
-}
 
 /// A batch with every slot done.
 #[derive(Debug)]
@@ -132,31 +58,6 @@ pub(crate) enum Head {
     End,
 }
 
-#[derive(Debug)]
-struct Leg {
-    tag: String,
-    sequence: Sequence,
-    batches: u64,
-    position: u64,
-    /// Tick of the leg's position 0 on the job's clock.
-    base: u64,
-    uses: Arc<OnceLock<NextUse>>,
-    ended: bool,
-}
-
-impl Leg {
-    fn next_use(&self, position: u64) -> Option<u64> {
-        match self.uses.get() {
-            Some(uses) => uses.after(position).map(|tick| self.base + tick),
-            // The epoch after is not known (yet): somewhere in it, for all samples alike.
-            None => self
-                .sequence
-                .samples()
-                .map(|samples| self.base + samples + samples / 2),
-        }
-    }
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Window {
@@ -164,6 +65,8 @@ pub(crate) struct Window {
     pool: SlabPool,
     depth: usize,
     readahead: u64,
+    /// What is made of each sample, if it does not stay as it is.
+    shape: Option<Shape>,
     /// Samples arrive by themselves (remote): a fetch counts as held from its start.
     arrives: bool,
     generation: u64,
@@ -185,6 +88,7 @@ impl Window {
         pool: SlabPool,
         depth: usize,
         readahead: u64,
+        shape: Option<Shape>,
         arrives: bool,
     ) -> Self {
         Self {
@@ -192,6 +96,7 @@ impl Window {
             pool,
             depth: depth.max(1),
             readahead,
+            shape,
             arrives,
             generation: 0,
             current: 0,
@@ -224,14 +129,14 @@ impl Window {
 
     /// Makes `sequence` the one that is delivered. True if it was the one foreseen,
     /// so that what was fetched ahead is used.
-    pub(crate) fn begin(&mut self, tag: &str, sequence: Sequence) -> bool {
+    pub(crate) fn begin(&mut self, tag: &str, sequence: Sequence, draws: Draws) -> bool {
         let delivered = self
             .batches
             .front()
             .is_none_or(|batch| batch.leg > self.current);
         if delivered
             && self.legs.front().is_some_and(|leg| leg.ended)
-            && self.legs.get(1).is_some_and(|leg| leg.tag == tag)
+            && self.legs.get(1).is_some_and(|leg| leg.is(tag, draws))
         {
             self.legs.pop_front();
             self.current += 1;
@@ -239,33 +144,21 @@ impl Window {
             return true;
         }
         self.reset();
-        self.add_leg(tag, sequence, self.clock);
+        self.legs
+            .push_back(Leg::new(tag, sequence, draws, self.clock));
         false
     }
 
     /// Foresees the epoch after the current one.
-    pub(crate) fn foresee(&mut self, tag: &str, sequence: Sequence) {
+    pub(crate) fn foresee(&mut self, tag: &str, sequence: Sequence, draws: Draws) {
         let Some(leg) = self.legs.front() else { return };
         if self.legs.len() > 1 {
             return;
         }
         if let Some(samples) = leg.sequence.samples() {
             let base = leg.base + samples;
-            self.add_leg(tag, sequence, base);
+            self.legs.push_back(Leg::new(tag, sequence, draws, base));
         }
-    }
-
-    fn add_leg(&mut self, tag: &str, sequence: Sequence, base: u64) {
-        let uses = Arc::default();
-        self.legs.push_back(Leg {
-            tag: tag.to_owned(),
-            sequence,
-            batches: 0,
-            position: 0,
-            base,
-            uses,
-            ended: false,
-        });
     }
 
     /// The sequence being delivered and the one foreseen, to compute next uses from.
@@ -300,9 +193,9 @@ impl Window {
         }
     }
 
-    /// Samples in the tier whose slab is open, to be copied by one thread.
-    pub(crate) fn take_copy(&mut self) -> Option<Copy> {
-        let (generation, head) = (self.generation, self.head);
+    /// Samples in the tier whose slab is open, to be placed by one thread.
+    pub(crate) fn take_placing(&mut self) -> Option<Placing> {
+        let (generation, head, run) = (self.generation, self.head, self.run());
         let (at, batch) = self
             .batches
             .iter_mut()
@@ -311,14 +204,14 @@ impl Window {
             .find(|(_, batch)| batch.slab.is_some() && !batch.held.is_empty())?;
         let mut bytes = 0;
         let mut keep = batch.held.len();
-        while keep > 0 && batch.held.len() - keep < RUN_SAMPLES && bytes < RUN_BYTES {
+        while keep > 0 && batch.held.len() - keep < run && bytes < RUN_BYTES {
             keep -= 1;
             bytes += batch.held[keep].0.cost();
         }
         let samples = batch.held.split_off(keep);
         self.held_bytes -= bytes;
         let slab = batch.slab.clone().expect("checked above");
-        Some(Copy {
+        Some(Placing {
             place: Place {
                 generation,
                 seq: head + at as u64,
@@ -348,9 +241,24 @@ impl Window {
         }
     }
 
+    /// Most samples one thread takes at a time.
+    fn run(&self) -> usize {
+        match self.shape {
+            Some(_) => RUN_IMAGES,
+            None => RUN_SAMPLES,
+        }
+    }
+
+    /// Whether a batch that is being filled waits for room in the tier.
+    pub(crate) fn has_postponed(&self) -> bool {
+        let mut open = self.batches.iter().take(self.depth);
+        open.any(|batch| batch.slab.is_some() && !batch.postponed.is_empty())
+    }
+
     fn fetch_postponed(&mut self, at: usize) -> Fetch {
+        let run = self.run();
         let batch = &mut self.batches[at];
-        let keep = batch.postponed.len().saturating_sub(RUN_SAMPLES);
+        let keep = batch.postponed.len().saturating_sub(run);
         let tasks = batch.postponed.split_off(keep);
         if self.arrives {
             self.held_bytes += tasks.iter().map(Task::cost).sum::<u64>();
@@ -362,7 +270,8 @@ impl Window {
         let batch = &self.batches[at];
         let counts = self.arrives || batch.slab.is_none();
         let leg = &self.legs[(batch.leg - self.current) as usize];
-        let mut tasks = Vec::with_capacity(RUN_SAMPLES);
+        let run = self.run();
+        let mut tasks = Vec::with_capacity(run);
         let mut bytes = 0;
         for slot in batch.fetched..batch.layout.ids.len() {
             let len = batch.layout.lengths[slot];
@@ -370,18 +279,20 @@ impl Window {
             let over = counts
                 && self.held_bytes + bytes + cost > self.readahead
                 && self.held_bytes + bytes > 0;
-            let full = tasks.len() == RUN_SAMPLES || bytes + cost > RUN_BYTES && !tasks.is_empty();
+            let full = tasks.len() == run || bytes + cost > RUN_BYTES && !tasks.is_empty();
             if over || full {
                 break;
             }
             bytes += cost;
-            let next = leg.next_use(batch.position + slot as u64);
+            let position = batch.position + slot as u64;
             tasks.push(Task {
                 slot,
                 id: batch.layout.ids[slot],
                 len,
-                next,
+                next: leg.next_use(position),
                 offset: batch.layout.offsets[slot],
+                room: batch.layout.room(slot),
+                draw: leg.draws.at(position),
             });
         }
         if tasks.is_empty() {
@@ -453,7 +364,7 @@ impl Window {
                 }
             }
         }
-        let layout = Layout::new(ids, labels, lengths);
+        let layout = Layout::new(ids, labels, lengths, self.shape);
         // A batch that cannot be laid out is delivered, in its turn, as its error.
         let remaining = if failed.is_some() {
             0
@@ -515,7 +426,7 @@ impl Window {
         let counted = self.arrives || !fetched_into_slab;
         match outcome {
             Outcome::Held(held) => {
-                // Its bytes stay counted (or begin to be) until they are copied.
+                // Its bytes stay counted (or begin to be) until they are placed.
                 if !counted {
                     self.held_bytes += task.cost();
                 }
@@ -529,18 +440,7 @@ impl Window {
                 }
                 return false;
             }
-            Outcome::Copied => {}
-            Outcome::StandIn(stand_in) => batch.stand_ins.push(stand_in),
-            Outcome::Failed(error) => {
-                // The first bad slot speaks for the batch, whichever thread was first.
-                if batch
-                    .failed
-                    .as_ref()
-                    .is_none_or(|(slot, _)| *slot > task.slot)
-                {
-                    batch.failed = Some((task.slot, error));
-                }
-            }
+            done => batch.done(&task, done),
         }
         if counted {
             self.held_bytes -= task.cost();
@@ -549,13 +449,17 @@ impl Window {
         batch.remaining == 0
     }
 
-    /// Takes note of copied samples; their bytes were released by `take_copy`.
-    pub(crate) fn copied(&mut self, place: Place, count: usize) -> bool {
+    /// Takes note of what became of samples that were in the tier; their bytes were released
+    /// by `take_placing`.
+    pub(crate) fn placed(&mut self, place: Place, outcomes: Vec<(Task, Outcome)>) -> bool {
         let Some(at) = self.find(place) else {
             return false;
         };
         let batch = &mut self.batches[at];
-        batch.remaining -= count;
+        batch.remaining -= outcomes.len();
+        for (task, outcome) in outcomes {
+            batch.done(&task, outcome);
+        }
         batch.remaining == 0
     }
 

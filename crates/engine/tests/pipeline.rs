@@ -1,15 +1,15 @@
 //! The pipeline over real files: order, bytes, epochs' edges, bad samples, giving up.
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_engine::cache::{PolicySettings, policy_by_name};
-use forebay_engine::origin::{Dataset, DatasetSpec, Layout};
-use forebay_engine::plan::{Deal, Order, Plan, Uneven};
-use forebay_engine::{
-    Batch, Engine, EngineSettings, Error, Job, JobSettings, Next, OnError, Sequence,
-};
+use forebay_engine::origin::Dataset;
+use forebay_engine::{Draws, Engine, Error, Job, JobSettings, Next, OnError, Sequence};
+
+use common::{engine, epoch, open, take};
 
 fn content(sample: usize) -> Vec<u8> {
     (0..500 + sample % 90)
@@ -24,32 +24,11 @@ fn files(root: &Path, count: usize) {
     }
 }
 
-fn open(root: &Path) -> Arc<Dataset> {
-    let layout = Layout::ClassFolders {
-        extensions: None,
-        allow_empty: false,
-    };
-    let mut spec = DatasetSpec::new(root.join("data").to_str().unwrap(), layout);
-    spec.index_dir = Some(root.join("index"));
-    Arc::new(Dataset::open(&spec, &()).unwrap())
-}
-
 fn dataset(count: usize) -> (tempfile::TempDir, Arc<Dataset>) {
     let dir = tempfile::tempdir().unwrap();
     files(&dir.path().join("data"), count);
     let dataset = open(dir.path());
     (dir, dataset)
-}
-
-fn engine(memory: u64, threads: usize) -> Engine {
-    let policy = policy_by_name("farthest", PolicySettings::default()).unwrap();
-    Engine::new(EngineSettings {
-        memory,
-        readahead: 64 << 20,
-        policy,
-        threads,
-    })
-    .unwrap()
 }
 
 fn job(engine: &Engine, dataset: &Arc<Dataset>, on_error: OnError) -> Job {
@@ -60,20 +39,10 @@ fn job(engine: &Engine, dataset: &Arc<Dataset>, on_error: OnError) -> Job {
                 depth: 3,
                 on_error,
                 max_bad_samples: 3,
+                preparation: None,
             },
         )
         .unwrap()
-}
-
-fn epoch(samples: u32, seed: u64, batch: u32) -> Sequence {
-    let deal = Deal::Strided {
-        uneven: Uneven::Pad,
-    };
-    let plan = Plan::new(samples, Order::Seeded { seed }, deal, 1, Some(batch), false).unwrap();
-    Sequence::Planned {
-        epoch: plan.epoch(0),
-        rank: 0,
-    }
 }
 
 fn ids(sequence: &Sequence) -> Vec<u32> {
@@ -81,16 +50,6 @@ fn ids(sequence: &Sequence) -> Vec<u32> {
         panic!("a planned one")
     };
     epoch.rank(*rank).collect()
-}
-
-fn take(job: &Job) -> Result<Option<Batch>, Error> {
-    loop {
-        match job.next(Duration::from_secs(1))? {
-            Next::Batch(batch) => return Ok(Some(batch)),
-            Next::End => return Ok(None),
-            Next::Wait => {}
-        }
-    }
 }
 
 fn drain(job: &Job) -> Vec<u32> {
@@ -115,7 +74,8 @@ fn batches_come_in_the_plans_order_with_the_files_bytes() {
             for seed in 0..3 {
                 let sequence = epoch(100, seed, 8);
                 let expected = ids(&sequence);
-                job.begin(&seed.to_string(), sequence).unwrap();
+                job.begin(&seed.to_string(), sequence, Draws::default())
+                    .unwrap();
                 assert_eq!(drain(&job), expected);
             }
         }
@@ -128,9 +88,14 @@ fn the_coming_epoch_is_fetched_before_it_begins_and_nothing_twice() {
     let engine = engine(16 << 20, 2);
     let job = job(&engine, &dataset, OnError::Raise);
     for seed in 0..4 {
-        job.begin(&seed.to_string(), epoch(60, seed, 7)).unwrap();
-        job.foresee(&(seed + 1).to_string(), epoch(60, seed + 1, 7))
+        job.begin(&seed.to_string(), epoch(60, seed, 7), Draws::default())
             .unwrap();
+        job.foresee(
+            &(seed + 1).to_string(),
+            epoch(60, seed + 1, 7),
+            Draws::default(),
+        )
+        .unwrap();
         assert_eq!(drain(&job), ids(&epoch(60, seed, 7)));
     }
     let stats = job.stats();
@@ -142,10 +107,11 @@ fn an_epoch_foreseen_wrongly_changes_nothing() {
     let (_dir, dataset) = dataset(60);
     let engine = engine(16 << 20, 2);
     let job = job(&engine, &dataset, OnError::Raise);
-    job.begin("0", epoch(60, 0, 7)).unwrap();
-    job.foresee("1", epoch(60, 1, 7)).unwrap();
+    job.begin("0", epoch(60, 0, 7), Draws::default()).unwrap();
+    job.foresee("1", epoch(60, 1, 7), Draws::default()).unwrap();
     drain(&job);
-    job.begin("other", epoch(60, 9, 7)).unwrap();
+    job.begin("other", epoch(60, 9, 7), Draws::default())
+        .unwrap();
     assert_eq!(drain(&job), ids(&epoch(60, 9, 7)));
     assert_eq!(job.stats().epochs_foreseen, 0);
 }
@@ -156,7 +122,8 @@ fn an_epoch_given_up_in_the_middle_leaves_the_next_one_whole() {
     let engine = engine(1 << 20, 3);
     let job = job(&engine, &dataset, OnError::Raise);
     for round in 0..50 {
-        job.begin("a", epoch(80, round, 4)).unwrap();
+        job.begin("a", epoch(80, round, 4), Draws::default())
+            .unwrap();
         for _ in 0..round % 7 {
             take(&job).unwrap();
         }
@@ -164,7 +131,7 @@ fn an_epoch_given_up_in_the_middle_leaves_the_next_one_whole() {
             job.cancel();
         }
     }
-    job.begin("b", epoch(80, 5, 4)).unwrap();
+    job.begin("b", epoch(80, 5, 4), Draws::default()).unwrap();
     assert_eq!(drain(&job), ids(&epoch(80, 5, 4)));
 }
 
@@ -173,7 +140,8 @@ fn batches_handed_over_come_in_their_order() {
     let (_dir, dataset) = dataset(10);
     let engine = engine(1 << 20, 2);
     let job = job(&engine, &dataset, OnError::Raise);
-    job.begin("listed", Sequence::listed()).unwrap();
+    job.begin("listed", Sequence::listed(), Draws::default())
+        .unwrap();
     job.push(vec![3, 1, 3]).unwrap();
     assert_eq!(take(&job).unwrap().unwrap().ids(), [3, 1, 3]);
     assert!(
@@ -201,7 +169,7 @@ fn a_bad_sample_fails_its_batch_by_name() {
     std::fs::write(dir.path().join("data/a/00007"), b"short").unwrap();
     let engine = engine(1 << 20, 2);
     let job = job(&engine, &dataset, OnError::Raise);
-    job.begin("0", epoch(20, 0, 5)).unwrap();
+    job.begin("0", epoch(20, 0, 5), Draws::default()).unwrap();
     let error = loop {
         match take(&job) {
             Ok(Some(batch)) => assert!(!batch.ids().contains(&7)),
@@ -221,7 +189,8 @@ fn a_bad_sample_is_replaced_by_the_same_one_every_time() {
         let engine = engine(1 << 20, threads);
         let job = job(&engine, &dataset, OnError::Replace);
         for seed in 0..3 {
-            job.begin("x", epoch(20, seed, 6)).unwrap();
+            job.begin("x", epoch(20, seed, 6), Draws::default())
+                .unwrap();
             let seen = drain(&job);
             let at = ids(&epoch(20, seed, 6))
                 .iter()
@@ -246,7 +215,7 @@ fn more_bad_samples_than_allowed_are_an_error() {
     }
     let engine = engine(1 << 20, 1);
     let job = job(&engine, &dataset, OnError::Replace);
-    job.begin("0", epoch(20, 0, 20)).unwrap();
+    job.begin("0", epoch(20, 0, 20), Draws::default()).unwrap();
     let error = take(&job).unwrap_err();
     assert!(
         matches!(
@@ -273,7 +242,7 @@ fn several_jobs_share_one_engine_and_its_memory() {
                 for epoch_number in 0..5 {
                     let sequence = epoch(50, seed * 10 + epoch_number, 6);
                     let expected = ids(&sequence);
-                    job.begin("x", sequence).unwrap();
+                    job.begin("x", sequence, Draws::default()).unwrap();
                     assert_eq!(drain(&job), expected);
                 }
             });
@@ -296,6 +265,7 @@ fn a_sample_that_can_never_fit_is_refused_with_the_least_budget() {
         depth: 2,
         on_error: OnError::Raise,
         max_bad_samples: 0,
+        preparation: None,
     };
     let error = engine(256 << 10, 1)
         .job(dataset.clone(), settings.clone())
@@ -310,7 +280,7 @@ fn an_engine_dropped_under_a_running_job_ends_it() {
     for _ in 0..20 {
         let engine = engine(1 << 20, 2);
         let job = job(&engine, &dataset, OnError::Raise);
-        job.begin("0", epoch(50, 0, 5)).unwrap();
+        job.begin("0", epoch(50, 0, 5), Draws::default()).unwrap();
         drop(engine);
         drop(job);
     }

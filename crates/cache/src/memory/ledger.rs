@@ -138,6 +138,20 @@ impl Ledger {
         Found::New(self.table.insert(key, len, next), span)
     }
 
+    /// The sample if its bytes are here.
+    pub(super) fn find(&mut self, key: Key, next: Next) -> Option<(u32, Reader)> {
+        let slot = self.table.find(key)?;
+        let entry = self.table.entry_mut(slot);
+        if !matches!(entry.state, State::Ready(_)) {
+            return None;
+        }
+        entry.next = next;
+        match self.join(slot) {
+            Found::Ready(slot, reader) => Some((slot, reader)),
+            _ => None,
+        }
+    }
+
     fn join(&mut self, slot: u32) -> Found {
         let reader = self.hold(slot);
         let entry = self.table.entry_mut(slot);

@@ -134,6 +134,13 @@ impl MemoryTier {
         })
     }
 
+    /// The sample if its bytes are here, whatever their length; wanted again at `next`.
+    pub fn find(&self, key: Key, next: Next) -> Option<Held> {
+        let inner = &self.inner;
+        let (slot, reader) = inner.lock().find(key, next)?;
+        Some(Held::new(Arc::clone(inner), slot, reader, true))
+    }
+
     /// An error if a sample of `len` bytes can never be here, whatever else leaves.
     pub fn check_fits(&self, len: u64) -> Result<(), Error> {
         let inner = &self.inner;

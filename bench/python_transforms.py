@@ -1,0 +1,170 @@
+"""A transform written in Python, about 3 ms a sample: forebay's workers against torch's.
+
+The same PIL code on the same JPEGs with the same number of worker processes; what differs is
+who reads the files and how their bytes reach the workers. So the two should be about equal:
+the transform takes nearly all of the time, and a loader can only add to it. Every contender
+runs in a process of its own, in turn, several times over; the best of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import images
+from PIL import Image, ImageFilter
+from report import Progress, save, table, tree_cpu
+
+CONTENDERS = ("forebay", "torch")
+EPOCHS = 3
+
+
+class Augment:
+    """What a user might write: a crop, a filter of PIL's, a tensor."""
+
+    def __init__(self) -> None:
+        from torchvision import transforms
+
+        self.crop = transforms.RandomResizedCrop(224)
+        self.flip = transforms.RandomHorizontalFlip()
+        self.tensor = transforms.PILToTensor()
+
+    def __call__(self, image: Image.Image) -> Any:
+        cropped = self.flip(self.crop(image)).filter(ImageFilter.UnsharpMask(2, 80))
+        return self.tensor(cropped)
+
+
+def loader(name: str, root: Path, options: argparse.Namespace) -> Any:
+    """The contender's loader; the arguments are the same."""
+    arguments = {
+        "batch_size": options.batch,
+        "shuffle": True,
+        "num_workers": options.workers,
+        "persistent_workers": options.persistent,
+    }
+    if name == "forebay":
+        import forebay
+
+        return forebay.DataLoader(forebay.ImageFolder(root, Augment()), **arguments)
+    import torch
+    from torchvision.datasets import ImageFolder
+
+    return torch.utils.data.DataLoader(ImageFolder(root, Augment()), **arguments)
+
+
+def epoch(batches: Any) -> dict[str, float]:
+    """Takes all batches: wall and CPU seconds, of the workers too."""
+    cpu, start = tree_cpu(), time.perf_counter()
+    samples = 0
+    for pixels, labels in batches:
+        assert pixels.shape[1:] == (3, 224, 224)
+        samples += len(labels)
+    return {
+        "seconds": time.perf_counter() - start,
+        "cpu": tree_cpu() - cpu,
+        "samples": samples,
+    }
+
+
+def life(name: str, root: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One loader from its making to its end, in this process."""
+    import torch
+
+    warnings.simplefilter("ignore", UserWarning)
+    torch.set_num_threads(1)
+    batches = loader(name, root, options)
+    found = [epoch(batches) for _ in range(EPOCHS)]
+    result: dict[str, Any] = {"first": found[0], "later": found[1:]}
+    if hasattr(batches, "stats"):
+        stats = batches.stats()
+        result["cache"] = {key: stats[key] for key in ("memory_hits", "origin_reads")}
+    del batches
+    gc.collect()
+    return result
+
+
+def in_a_process(name: str, root: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """A life in a fresh process: nothing is left over from the contender before."""
+    command = [sys.executable, __file__, "--life", name, "--root", str(root)]
+    command += ["--batch", str(options.batch), "--workers", str(options.workers)]
+    command += ["--persistent"] if options.persistent else []
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def best(lives: list[dict[str, Any]]) -> dict[str, float]:
+    """The best of the repetitions, each figure by itself."""
+    first = [life["first"] for life in lives]
+    later = [found for life in lives for found in life["later"]]
+    return {
+        "first": max(e["samples"] / e["seconds"] for e in first),
+        "later": max(e["samples"] / e["seconds"] for e in later),
+        "first_cpu": min(1000 * e["cpu"] / e["samples"] for e in first),
+        "later_cpu": min(1000 * e["cpu"] / e["samples"] for e in later),
+    }
+
+
+def check(found: dict[str, Any], count: int) -> None:
+    """All samples came, and ours from the cache but once."""
+    for figures in [found["first"], *found["later"]]:
+        assert figures["samples"] == count, figures
+    cache = found.get("cache")
+    assert cache is None or cache["origin_reads"] == count, cache
+    assert cache is None or cache["memory_hits"] >= count * (EPOCHS - 1), cache
+
+
+def arguments() -> argparse.Namespace:
+    """The options; `--life` is for the processes that this one starts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, help="class folders; default: images made for it")
+    parser.add_argument("--count", type=int, default=2048, help="how many images to make")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--persistent", action="store_true", help="keep workers over epochs")
+    parser.add_argument("--life", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Runs the contenders in turn and prints what each reached."""
+    options = arguments()
+    root = options.root or images.make(images.Settings(count=options.count, classes=16))
+    if options.life:
+        print(json.dumps(life(options.life, root, options)))
+        return
+    paths = list(root.glob("*/*.jpg"))
+    lives: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
+    progress = Progress("lives", options.repetitions * len(CONTENDERS))
+    for _ in range(options.repetitions):
+        for path in paths:
+            path.read_bytes()  # into the page cache
+        for name in CONTENDERS:
+            found = in_a_process(name, root, options)
+            check(found, len(paths))
+            lives[name].append(found)
+            progress.step()
+    progress.close()
+    results = {name: best(found) for name, found in lives.items()}
+    keys = ("first", "later", "first_cpu", "later_cpu")
+    ratio = {key: results["forebay"][key] / results["torch"][key] for key in keys}
+    header = ["loader", "first, samples/s", "later, samples/s", "CPU s/1000 first", "later"]
+    rows = [
+        [f"{name}, {options.workers} workers", *(f"{found[key]:,.2f}" for key in keys)]
+        for name, found in results.items()
+    ]
+    rows.append(["forebay / torch", *(f"{ratio[key]:.3f}" for key in keys)])
+    print(table(header, rows))
+    save("python_transforms", {"samples": len(paths), "results": results, "ratio": ratio})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+//! In which form images stay in memory: as they came, or decoded.
+//!
+//! A decoded image takes five or six times the memory and saves its decoding; an encoded one
+//! saves its read alone, but more of them fit. So, for an epoch of n samples and a tier of
+//! c bytes,
+//!
+//! ```text
+//!   encoded saves   n * min(1, c / encoded bytes) * read
+//!   decoded saves   n * min(1, c / decoded bytes) * (read + decode)
+//! ```
+//!
+//! where *read* and *decode* are seconds a sample, measured on the job's first samples. Results
+//! are the same bytes either way.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::job::Desk;
+
+/// What the user asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CacheForm {
+    /// Whichever saves more time, by measurement.
+    #[default]
+    Auto,
+    /// The bytes of the dataset.
+    Encoded,
+    /// The pixels.
+    Decoded,
+}
+
+/// The way that one sample goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// Decoded as far as its crop needs.
+    Encoded,
+    /// Decoded whole, and not kept: only to see what it costs.
+    Trial,
+    /// Decoded whole and kept.
+    Decoded,
+}
+
+/// Samples that are measured on each path before the choice.
+const TRIALS: u64 = 32;
+
+#[derive(Debug, Default)]
+struct Measured {
+    samples: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Measured {
+    fn add(&self, time: Duration) {
+        self.nanos
+            .fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        self.samples.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn samples(&self) -> u64 {
+        self.samples.load(Ordering::Relaxed)
+    }
+
+    /// Seconds a sample.
+    fn mean(&self) -> f64 {
+        self.nanos.load(Ordering::Relaxed) as f64 * 1e-9 / self.samples().max(1) as f64
+    }
+}
+
+const UNDECIDED: u8 = 0;
+const ENCODED: u8 = 1;
+const DECODED: u8 = 2;
+
+/// The form of one job's images, decided once.
+#[derive(Debug)]
+pub(crate) struct FormChoice {
+    chosen: AtomicU8,
+    /// Turns: every second sample is tried decoded.
+    turn: AtomicU64,
+    /// A whole way by the encoded path, but for the read.
+    encoded: Measured,
+    /// What remains to be done for a decoded image.
+    decoded: Measured,
+    decoded_bytes: AtomicU64,
+    reads: Measured,
+    since: Instant,
+}
+
+impl FormChoice {
+    pub(crate) fn new(form: CacheForm) -> Self {
+        let chosen = match form {
+            CacheForm::Auto => UNDECIDED,
+            CacheForm::Encoded => ENCODED,
+            CacheForm::Decoded => DECODED,
+        };
+        Self {
+            chosen: AtomicU8::new(chosen),
+            turn: AtomicU64::new(0),
+            encoded: Measured::default(),
+            decoded: Measured::default(),
+            decoded_bytes: AtomicU64::new(0),
+            reads: Measured::default(),
+            since: Instant::now(),
+        }
+    }
+
+    /// The way of the next sample.
+    pub(crate) fn path(&self) -> Path {
+        match self.chosen.load(Ordering::Relaxed) {
+            ENCODED => Path::Encoded,
+            DECODED => Path::Decoded,
+            _ if self.turn.fetch_add(1, Ordering::Relaxed) % 2 == 0 => Path::Encoded,
+            _ => Path::Trial,
+        }
+    }
+
+    /// Whether decoded images are kept.
+    pub(crate) fn is_decoded(&self) -> bool {
+        self.chosen.load(Ordering::Relaxed) == DECODED
+    }
+
+    /// The choice, if it was made.
+    pub(crate) fn chosen(&self) -> Option<CacheForm> {
+        match self.chosen.load(Ordering::Relaxed) {
+            ENCODED => Some(CacheForm::Encoded),
+            DECODED => Some(CacheForm::Decoded),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn saw_read(&self, time: Duration) {
+        self.reads.add(time);
+    }
+
+    pub(crate) fn saw_encoded(&self, time: Duration) {
+        self.encoded.add(time);
+    }
+
+    /// `time` without the decoding itself.
+    pub(crate) fn saw_decoded(&self, time: Duration, bytes: u64) {
+        self.decoded_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.decoded.add(time);
+    }
+
+    /// Chooses, once enough was seen.
+    pub(crate) fn decide(&self, desk: &Desk) {
+        if self.chosen.load(Ordering::Relaxed) != UNDECIDED
+            || self.encoded.samples() < TRIALS
+            || self.decoded.samples() < TRIALS
+        {
+            return;
+        }
+        let index = desk.dataset.index();
+        let mean_decoded =
+            self.decoded_bytes.load(Ordering::Relaxed) as f64 / self.decoded.samples() as f64;
+        let read = if self.reads.samples() > 0 {
+            self.reads.mean()
+        } else {
+            // From a store, many at a time: what counts is how long one more takes.
+            let reads = desk.counters.reads.load(Ordering::Relaxed).max(1);
+            self.since.elapsed().as_secs_f64() / reads as f64
+        };
+        let decode = (self.encoded.mean() - self.decoded.mean()).max(0.0);
+        let costs = Costs {
+            memory: desk.plant.tier.stats().capacity as f64 - desk.plant.readahead as f64,
+            encoded: index.total_bytes() as f64,
+            decoded: mean_decoded * f64::from(index.len()),
+            read,
+            decode,
+        };
+        let chosen = if costs.favour_decoded() {
+            DECODED
+        } else {
+            ENCODED
+        };
+        self.chosen.store(chosen, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of memory and of the dataset in both forms, seconds a sample.
+#[derive(Debug, Clone, Copy)]
+struct Costs {
+    memory: f64,
+    encoded: f64,
+    decoded: f64,
+    read: f64,
+    decode: f64,
+}
+
+impl Costs {
+    fn favour_decoded(&self) -> bool {
+        let share = |bytes: f64| (self.memory / bytes.max(1.0)).min(1.0);
+        share(self.decoded) * (self.read + self.decode) > share(self.encoded) * self.read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: Costs = Costs {
+        memory: 2e9,
+        encoded: 1.2e9,
+        decoded: 6.7e9,
+        read: 40e-6,
+        decode: 1.6e-3,
+    };
+
+    #[test]
+    fn cheap_reads_and_dear_decoding_favour_decoded() {
+        assert!(LOCAL.favour_decoded());
+    }
+
+    #[test]
+    fn dear_reads_favour_what_fits_most_often() {
+        let slow = Costs {
+            read: 20e-3,
+            ..LOCAL
+        };
+        assert!(!slow.favour_decoded());
+        let ample = Costs {
+            memory: 1e10,
+            ..slow
+        };
+        assert!(ample.favour_decoded(), "all of it fits in either form");
+    }
+
+    #[test]
+    fn both_paths_are_tried_before_the_choice() {
+        let choice = FormChoice::new(CacheForm::Auto);
+        assert_eq!(
+            [choice.path(), choice.path(), choice.path()],
+            [Path::Encoded, Path::Trial, Path::Encoded]
+        );
+        assert_eq!(choice.chosen(), None);
+        assert_eq!(FormChoice::new(CacheForm::Decoded).path(), Path::Decoded);
+    }
+}

@@ -1,0 +1,89 @@
+//! Bringing samples in: from the tier, else from the origin, into a slab.
+//!
+//! Local files are read by the crew's own threads and placed at once, while they are hot in the
+//! core's cache ([`local`]). Remote objects are asked for ahead by [`pump`], many at a time, and
+//! arrive in the tier by network tasks ([`remote`]); the crew places them later. What cannot be
+//! read or decoded is replaced or fails its batch ([`bad`]).
+
+mod bad;
+mod local;
+mod one;
+mod remote;
+
+use std::io::IoSliceMut;
+
+use forebay_origin::Dataset;
+
+pub(crate) use local::local;
+pub(crate) use one::read_one;
+pub(crate) use remote::pump;
+
+use crate::job::Desk;
+use crate::preparation;
+use crate::stats::Counters;
+use crate::task::{Outcome, Place, Placing, Task};
+
+/// Brings samples of the tier into their slab.
+pub(crate) fn place(desk: &Desk, placing: Placing) {
+    let mut outcomes = Vec::with_capacity(placing.samples.len());
+    for (task, stock) in placing.samples {
+        let placed = preparation::place(desk, &placing.slab, &task, &stock);
+        drop(stock); // lets the tier have its room back before the user is told
+        let outcome = match placed {
+            Ok(()) => Outcome::Placed,
+            Err(error) if desk.dataset.is_local() => local::bad(desk, &task, error.into()),
+            Err(error) => remote::bad_in_crew(desk, &task, error.into()),
+        };
+        outcomes.push((task, outcome));
+    }
+    if desk.window().placed(placing.place, outcomes) {
+        desk.tell_user();
+    }
+    // What was placed no longer counts as fetched ahead: more can be asked for.
+    if !desk.dataset.is_local()
+        && let Some(desk) = desk.me.upgrade()
+    {
+        pump(&desk);
+    }
+}
+
+fn finish(
+    desk: &Desk,
+    place: Place,
+    into_slab: bool,
+    outcomes: impl IntoIterator<Item = (Task, Outcome)>,
+) {
+    let mut window = desk.window();
+    let mut complete = false;
+    for (task, outcome) in outcomes {
+        complete |= window.finish(place, task, into_slab, outcome);
+    }
+    drop(window);
+    if complete {
+        desk.tell_user();
+    }
+}
+
+fn read_local(
+    dataset: &Dataset,
+    id: u32,
+    into: &mut [&mut [u8]],
+) -> Result<(), forebay_origin::Error> {
+    match into {
+        [whole] => dataset.read_local(id, &mut [IoSliceMut::new(whole)]),
+        parts => {
+            let mut parts: Vec<_> = parts.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+            dataset.read_local(id, &mut parts)
+        }
+    }
+}
+
+fn count_hit(desk: &Desk, task: &Task) {
+    Counters::add(&desk.counters.hits, 1);
+    Counters::add(&desk.counters.hit_bytes, task.len);
+}
+
+fn count_read(desk: &Desk, task: &Task) {
+    Counters::add(&desk.counters.reads, 1);
+    Counters::add(&desk.counters.read_bytes, task.len);
+}

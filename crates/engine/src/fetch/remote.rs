@@ -1,0 +1,267 @@
+//! Objects of a store: asked for ahead, many at a time; they arrive in the tier.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_cache::{Fill, Flight, FlightResult, Lookup};
+use forebay_origin::{Dataset, Sink};
+
+use super::bad::{self, Cause};
+use super::{count_hit, count_read, finish};
+use crate::Error;
+use crate::job::Desk;
+use crate::preparation::{Stock, in_slot};
+use crate::slab::SlabWriter;
+use crate::task::{Outcome, Place, Task};
+
+/// Where a remote sample's bytes go.
+enum Target {
+    Tier(Fill),
+    Slab(SlabWriter, Task),
+}
+
+impl Sink for Target {
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        match self {
+            Target::Tier(fill) => fill.write_at(offset, bytes),
+            Target::Slab(slab, task) => {
+                let range = offset as usize..offset as usize + bytes.len();
+                in_slot(slab, task, |slot| slot[range].copy_from_slice(bytes));
+            }
+        }
+    }
+}
+
+impl Target {
+    fn done(self) -> Outcome {
+        match self {
+            Target::Tier(fill) => Outcome::Held(Stock::encoded(fill.commit())),
+            Target::Slab(..) => Outcome::Placed,
+        }
+    }
+}
+
+/// What the tier has for a task.
+enum Found {
+    Done(Outcome),
+    Read(Target),
+    Joined(Flight),
+}
+
+fn find(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Found {
+    let tier = &desk.plant.tier;
+    if desk.preparation.is_some()
+        && let Some(held) = tier.find(desk.decoded_key(task.id), task.next)
+    {
+        count_hit(desk, task);
+        let decoded = true;
+        return Found::Done(Outcome::Held(Stock { held, decoded }));
+    }
+    match tier.lookup(desk.key(task.id), task.len, task.next) {
+        Err(error) => Found::Done(Outcome::Failed(error.into())),
+        Ok(Lookup::Hit(held)) => {
+            count_hit(desk, task);
+            Found::Done(Outcome::Held(Stock::encoded(held)))
+        }
+        Ok(Lookup::Fill(fill)) => Found::Read(Target::Tier(fill)),
+        Ok(Lookup::Busy(flight)) => Found::Joined(flight),
+        Ok(Lookup::Full) => match slab {
+            // Past the tier: but an image is made from bytes in the tier, so it waits for room.
+            Some(slab) if desk.preparation.is_none() => {
+                Found::Read(Target::Slab(slab.clone(), *task))
+            }
+            _ => Found::Done(Outcome::Postponed),
+        },
+    }
+}
+
+/// Asks for remote samples ahead until the budget is used.
+pub(crate) fn pump(desk: &Arc<Desk>) {
+    loop {
+        let Some(fetch) = desk.window().take_fetch() else {
+            return;
+        };
+        let (place, into_slab) = (fetch.place, fetch.slab.is_some());
+        let mut at_once = Vec::new();
+        let mut reads = Vec::new();
+        for task in fetch.tasks {
+            let runtime = desk.plant.runtime();
+            if bad::is_known(desk, &task) {
+                runtime.spawn(stand_in_later(desk.clone(), place, task, into_slab));
+                continue;
+            }
+            match find(desk, &task, fetch.slab.as_ref()) {
+                Found::Done(outcome) => at_once.push((task, outcome)),
+                Found::Read(target) => reads.push((task, target)),
+                Found::Joined(flight) => {
+                    runtime.spawn(join(desk.clone(), place, task, flight, into_slab));
+                }
+            }
+        }
+        let any = |wanted: fn(&Outcome) -> bool| at_once.iter().any(|(_, outcome)| wanted(outcome));
+        let postponed = any(|outcome| matches!(outcome, Outcome::Postponed));
+        let held = any(|outcome| matches!(outcome, Outcome::Held(_)));
+        finish(desk, place, into_slab, at_once);
+        if held {
+            desk.plant.board.wake(); // there is placing to do
+        }
+        spawn_reads(desk, place, into_slab, reads);
+        if postponed {
+            return; // the tier is full of what is held: more would only be postponed too
+        }
+    }
+}
+
+fn spawn_reads(desk: &Arc<Desk>, place: Place, into_slab: bool, reads: Vec<(Task, Target)>) {
+    if reads.is_empty() {
+        return;
+    }
+    let ids: Vec<_> = reads.iter().map(|(task, _)| task.id).collect();
+    let mut reads: Vec<_> = reads.into_iter().map(Some).collect();
+    for group in desk.dataset.groups(&ids) {
+        let (tasks, targets): (Vec<_>, Vec<_>) = group
+            .members()
+            .map(|at| reads[at].take().expect("each sample is in one group"))
+            .unzip();
+        let desk = desk.clone();
+        desk.plant.runtime().clone().spawn(async move {
+            let mut targets = targets;
+            let outcomes = match desk.dataset.read_group(&group, &mut targets).await {
+                Ok(()) => {
+                    tasks.iter().for_each(|task| count_read(&desk, task));
+                    tasks
+                        .into_iter()
+                        .zip(targets.into_iter().map(Target::done))
+                        .collect()
+                }
+                // One bad member must not take the others with it: each on its own.
+                Err(error) if tasks.len() > 1 && error.blames_the_sample() => {
+                    one_by_one(&desk, tasks, targets).await
+                }
+                Err(error) => {
+                    drop(targets);
+                    group_failed(&desk, tasks, error).await
+                }
+            };
+            finish(&desk, place, into_slab, outcomes);
+            settle(&desk);
+        });
+    }
+}
+
+/// The road failed for all of a group: its first slot tells why, which is the one that
+/// speaks for the batch.
+async fn group_failed(
+    desk: &Desk,
+    mut tasks: Vec<Task>,
+    error: forebay_origin::Error,
+) -> Vec<(Task, Outcome)> {
+    tasks.sort_by_key(|task| task.slot);
+    let mut outcomes = vec![(tasks[0], bad(desk, &tasks[0], error.into()).await)];
+    outcomes.extend(
+        tasks[1..]
+            .iter()
+            .map(|task| (*task, Outcome::Failed(Error::Closed))),
+    );
+    outcomes
+}
+
+/// After something arrived: more may be asked for, and there may be placing to do.
+fn settle(desk: &Arc<Desk>) {
+    desk.plant.board.wake();
+    pump(desk);
+}
+
+async fn one_by_one(
+    desk: &Arc<Desk>,
+    tasks: Vec<Task>,
+    targets: Vec<Target>,
+) -> Vec<(Task, Outcome)> {
+    let mut outcomes = Vec::with_capacity(tasks.len());
+    for (task, target) in tasks.into_iter().zip(targets) {
+        let mut target = [target];
+        let group = desk.dataset.groups(&[task.id]).remove(0);
+        let outcome = match desk.dataset.read_group(&group, &mut target).await {
+            Ok(()) => {
+                count_read(desk, &task);
+                let [target] = target;
+                target.done()
+            }
+            Err(error) => {
+                drop(target);
+                bad(desk, &task, error.into()).await
+            }
+        };
+        outcomes.push((task, outcome));
+    }
+    outcomes
+}
+
+/// Waits for another task's read of the same sample.
+async fn join(desk: Arc<Desk>, place: Place, task: Task, flight: Flight, into_slab: bool) {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    flight.on_done(move || {
+        let _ = tell.send(());
+    });
+    let _ = told.await;
+    let outcome = match flight.wait(Duration::ZERO) {
+        FlightResult::Ready(held) => {
+            count_hit(&desk, &task);
+            Outcome::Held(Stock::encoded(held))
+        }
+        // The other one failed: this one tries for itself, and finds out why.
+        _ => Outcome::Postponed,
+    };
+    finish(&desk, place, into_slab, [(task, outcome)]);
+    settle(&desk);
+}
+
+/// A sample that is of no use, found by a network task.
+async fn bad(desk: &Desk, task: &Task, cause: Cause) -> Outcome {
+    match bad::quarantine(desk, task, cause) {
+        Ok(()) => stand_in(desk, task).await,
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+/// The same, found by a thread of the crew; it waits for the stand-in, which is rare.
+pub(super) fn bad_in_crew(desk: &Desk, task: &Task, cause: Cause) -> Outcome {
+    desk.plant.runtime().block_on(bad(desk, task, cause))
+}
+
+async fn stand_in_later(desk: Arc<Desk>, place: Place, task: Task, into_slab: bool) {
+    let outcome = stand_in(&desk, &task).await;
+    finish(&desk, place, into_slab, [(task, outcome)]);
+    settle(&desk);
+}
+
+async fn stand_in(desk: &Desk, task: &Task) -> Outcome {
+    for (id, length, label) in bad::candidates(desk, task) {
+        let read = read(&desk.dataset, id, length).await;
+        if let Some(outcome) = bad::try_candidate(desk, task, (id, label), read) {
+            return outcome;
+        }
+    }
+    bad::no_stand_in(task)
+}
+
+struct Buffer(Vec<u8>);
+
+impl Sink for Buffer {
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// One sample's bytes, past the tier.
+pub(super) async fn read(
+    dataset: &Dataset,
+    id: u32,
+    length: u64,
+) -> Result<Vec<u8>, forebay_origin::Error> {
+    let mut buffer = [Buffer(vec![0; length as usize])];
+    let group = dataset.groups(&[id]).remove(0);
+    dataset.read_group(&group, &mut buffer).await?;
+    let [Buffer(bytes)] = buffer;
+    Ok(bytes)
+}

@@ -1,0 +1,229 @@
+//! From a sample's bytes to its slot of the batch: copied, or made into a finished image.
+//!
+//! ```text
+//!   raw      bytes ------------------------- copied ------------------------> slot
+//!   image    bytes -- decoded where the crop needs it, augmented -----------> slot
+//!            bytes -- decoded whole --+----- augmented ---------------------> slot
+//!                                     +--> the tier, for the epochs to come
+//! ```
+
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_cache::{Held, Lookup};
+use forebay_prepare::{Pixels, Recipe, Scratch, Shape};
+
+use crate::cache_form::{CacheForm, FormChoice, Path};
+use crate::job::Desk;
+use crate::slab::SlabWriter;
+use crate::task::Task;
+
+/// What a job makes of its samples.
+#[derive(Debug, Clone)]
+pub struct PreparationSettings {
+    /// How an image becomes a sample.
+    pub recipe: Arc<Recipe>,
+    /// In which form images stay in memory.
+    pub cache_form: CacheForm,
+}
+
+/// The same, at work.
+#[derive(Debug)]
+pub(crate) struct Preparation {
+    pub(crate) recipe: Arc<Recipe>,
+    pub(crate) form: FormChoice,
+}
+
+impl Preparation {
+    pub(crate) fn shape(&self) -> Shape {
+        self.recipe.shape()
+    }
+}
+
+/// A sample in the tier: its own bytes, or the image they decode to.
+#[derive(Debug)]
+pub(crate) struct Stock {
+    pub(crate) held: Held,
+    pub(crate) decoded: bool,
+}
+
+impl Stock {
+    pub(crate) fn encoded(held: Held) -> Self {
+        Self {
+            held,
+            decoded: false,
+        }
+    }
+}
+
+/// What a thread keeps between samples, so that none of it is allocated again.
+#[derive(Default)]
+struct Tools {
+    /// Bytes of a sample that is not in the tier, or not in one piece there.
+    bytes: Vec<u8>,
+    decoding: Scratch,
+    augmenting: Scratch,
+}
+
+thread_local! {
+    static TOOLS: RefCell<Tools> = RefCell::default();
+}
+
+/// Lets `write` have the bytes of a task's slot.
+pub(crate) fn in_slot<T>(slab: &SlabWriter, task: &Task, write: impl FnOnce(&mut [u8]) -> T) -> T {
+    // SAFETY: slots are disjoint by layout, and the window gives each slot to one
+    // task at a time.
+    write(unsafe { slab.part(task.offset, task.room) })
+}
+
+/// Brings a sample from the tier into its slot.
+pub(crate) fn place(
+    desk: &Desk,
+    slab: &SlabWriter,
+    task: &Task,
+    stock: &Stock,
+) -> Result<(), forebay_prepare::Error> {
+    let Some(preparation) = &desk.preparation else {
+        in_slot(slab, task, |slot| stock.held.copy_to(slot));
+        return Ok(());
+    };
+    TOOLS.with_borrow_mut(|tools| {
+        let Tools {
+            bytes,
+            decoding,
+            augmenting,
+        } = tools;
+        let sample = match stock.held.as_slice() {
+            Some(sample) => sample,
+            None => {
+                bytes.resize(stock.held.len() as usize, 0);
+                stock.held.copy_to(bytes);
+                bytes
+            }
+        };
+        in_slot(slab, task, |slot| {
+            if stock.decoded {
+                let recipe = &preparation.recipe;
+                return recipe.prepare_decoded(unpack(sample)?, task.draw, augmenting, slot);
+            }
+            develop(
+                desk,
+                preparation,
+                task,
+                sample,
+                (decoding, augmenting),
+                slot,
+            )
+        })
+    })
+}
+
+/// Reads a sample's bytes by `read` into memory of this thread and makes an image of them.
+pub(crate) fn make_from<E: From<forebay_prepare::Error>>(
+    desk: &Desk,
+    preparation: &Preparation,
+    task: &Task,
+    slot: &mut [u8],
+    read: impl FnOnce(&mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    TOOLS.with_borrow_mut(|tools| {
+        let Tools {
+            bytes,
+            decoding,
+            augmenting,
+        } = tools;
+        bytes.resize(task.len as usize, 0);
+        read(bytes)?;
+        let scratches = (decoding, augmenting);
+        Ok(develop(desk, preparation, task, bytes, scratches, slot)?)
+    })
+}
+
+/// Makes an image of bytes that are not the task's own: those of a stand-in.
+pub(crate) fn make(
+    preparation: &Preparation,
+    task: &Task,
+    encoded: &[u8],
+    slot: &mut [u8],
+) -> Result<(), forebay_prepare::Error> {
+    TOOLS.with_borrow_mut(|tools| {
+        let recipe = &preparation.recipe;
+        recipe.prepare(encoded, task.draw, &mut tools.decoding, slot)
+    })
+}
+
+/// Encoded bytes to a finished sample, keeping the decoded image if that is the job's form.
+fn develop(
+    desk: &Desk,
+    preparation: &Preparation,
+    task: &Task,
+    encoded: &[u8],
+    (decoding, augmenting): (&mut Scratch, &mut Scratch),
+    slot: &mut [u8],
+) -> Result<(), forebay_prepare::Error> {
+    let recipe = &preparation.recipe;
+    let begun = Instant::now();
+    match preparation.form.path() {
+        Path::Encoded => {
+            recipe.prepare(encoded, task.draw, decoding, slot)?;
+            preparation.form.saw_encoded(begun.elapsed());
+        }
+        path => {
+            let image = recipe.decode(encoded, decoding)?;
+            let decoded = Instant::now();
+            recipe.prepare_decoded(image, task.draw, augmenting, slot)?;
+            preparation
+                .form
+                .saw_decoded(decoded.elapsed(), packed_len(image));
+            if path == Path::Decoded {
+                keep(desk, task, image);
+            }
+        }
+    }
+    preparation.form.decide(desk);
+    Ok(())
+}
+
+/// Width and height before the pixels of an image in the tier.
+const HEADER: usize = 8;
+
+fn packed_len(image: Pixels<'_>) -> u64 {
+    (HEADER + image.rgb.len()) as u64
+}
+
+/// Puts a decoded image into the tier, in place of its encoded bytes, if there is room.
+fn keep(desk: &Desk, task: &Task, image: Pixels<'_>) {
+    let key = desk.decoded_key(task.id);
+    let tier = &desk.plant.tier;
+    if let Ok(Lookup::Fill(mut fill)) = tier.lookup(key, packed_len(image), task.next) {
+        fill.write_at(0, &image.width.to_le_bytes());
+        fill.write_at(4, &image.height.to_le_bytes());
+        fill.write_at(HEADER as u64, image.rgb);
+        drop(fill.commit());
+        if tier.contains(key) {
+            tier.forget(desk.key(task.id));
+        }
+    }
+}
+
+fn unpack(packed: &[u8]) -> Result<Pixels<'_>, forebay_prepare::Error> {
+    let number = |at: usize| {
+        packed
+            .get(at..at + 4)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(u32::from_le_bytes)
+    };
+    match (number(0), number(4)) {
+        (Some(width), Some(height)) => Ok(Pixels {
+            width,
+            height,
+            rgb: &packed[HEADER..],
+        }),
+        _ => Err(forebay_prepare::Error::Corrupt(
+            "the image in memory has no header".into(),
+        )),
+    }
+}

@@ -1,0 +1,182 @@
+//! JPEG by libjpeg-turbo, only the part that is wanted.
+//!
+//! ```text
+//!   +--------------------------+  rows above: entropy-decoded, not transformed
+//!   |......+-----------+.......|
+//!   |......|  wanted   |.......|  columns beside: the same, but for whole MCUs and a margin,
+//!   |......+-----------+.......|  since chroma is smoothed from its neighbours
+//!   |                          |  rows below: not read at all
+//!   +--------------------------+
+//! ```
+//!
+//! Exact mode is what Pillow does: accurate DCT, smoothed chroma, full size; a pixel is the same
+//! whether it was decoded with the whole or with a part. Fast mode has the fast DCT, chroma
+//! repeated instead of smoothed, and a smaller scale where the target allows.
+//!
+//! A file that is cut off is an error, as in Pillow; what else libjpeg warns of is let pass, as in
+//! Pillow. A part that ends above the cut does not notice it: those pixels are right.
+
+use super::markers::{self, Frame};
+use super::scale::Scale;
+use super::turbo::{Complaint, Header, Settings, Turbo};
+use super::{Options, Raster, Rect, Size, corrupt, resize};
+use crate::Error;
+
+/// The decoder, made when first needed, and made again after an image it gave up on.
+#[derive(Debug, Default)]
+pub(super) struct Jpeg {
+    turbo: Option<Turbo>,
+    cmyk: Vec<u8>,
+}
+
+impl Jpeg {
+    pub(super) fn whole(
+        &mut self,
+        encoded: &[u8],
+        options: Options,
+        out: &mut Raster,
+    ) -> Result<(), Error> {
+        self.with(|turbo, cmyk| {
+            let (_, header) = open(turbo, encoded, options)?;
+            let all = Aim {
+                scale: Scale::FULL,
+                crop: None,
+            };
+            part(turbo, encoded, header, all, cmyk, out)
+        })
+    }
+
+    /// Gives where `wanted`, which the caller has checked to lie in the image, is in `out`.
+    pub(super) fn region(
+        &mut self,
+        encoded: &[u8],
+        wanted: Rect,
+        target: Option<Size>,
+        options: Options,
+        out: &mut Raster,
+    ) -> Result<Rect, Error> {
+        self.with(|turbo, cmyk| {
+            let (frame, header) = open(turbo, encoded, options)?;
+            let scale = Scale::choose(wanted, target, options);
+            let scaled = scale.size(header.size);
+            let mut found = scale.rect(wanted, scaled);
+            let crop = header
+                .can_crop
+                .then(|| scale.crop(found, frame.step(), scaled));
+            part(turbo, encoded, header, Aim { scale, crop }, cmyk, out)?;
+            if let Some(crop) = crop {
+                found.left -= crop.left;
+                found.top -= crop.top;
+            }
+            Ok(found)
+        })
+    }
+
+    /// Whatever went wrong, the decoder is made anew for the next image: libjpeg may have been
+    /// left in the middle of this one.
+    fn with<T>(
+        &mut self,
+        work: impl FnOnce(&mut Turbo, &mut Vec<u8>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut turbo = match self.turbo.take() {
+            Some(turbo) => turbo,
+            None => {
+                Turbo::new().map_err(|complaint| corrupt(format!("no decoder: {complaint:?}")))?
+            }
+        };
+        let done = work(&mut turbo, &mut self.cmyk)?;
+        self.turbo = Some(turbo);
+        Ok(done)
+    }
+}
+
+/// Which part, and how large.
+#[derive(Debug, Clone, Copy)]
+struct Aim {
+    scale: Scale,
+    crop: Option<Rect>,
+}
+
+/// Reads the header, checks what it tells, and sets the limits for what follows.
+fn open(turbo: &mut Turbo, encoded: &[u8], options: Options) -> Result<(Frame, Header), Error> {
+    let frame = markers::frame(encoded)?;
+    frame.size().check(options)?;
+    if !frame.is_plausible(encoded.len()) {
+        return Err(corrupt(
+            "it is cut off: too short for the size its header tells",
+        ));
+    }
+    let (header, complaint) = turbo.header(encoded);
+    judge(complaint, encoded)?;
+    if header.size != frame.size() {
+        return Err(corrupt("it has two frame headers"));
+    }
+    let settings = Settings {
+        fast: options.fast,
+        scans: scan_limit(frame),
+        mebibytes: memory_limit(frame),
+    };
+    judge(turbo.configure(settings), encoded)?;
+    Ok((frame, header))
+}
+
+fn part(
+    turbo: &mut Turbo,
+    encoded: &[u8],
+    header: Header,
+    aim: Aim,
+    cmyk: &mut Vec<u8>,
+    out: &mut Raster,
+) -> Result<(), Error> {
+    let all = aim.scale.size(header.size);
+    judge(turbo.aim(aim.scale.factor(), all, aim.crop), encoded)?;
+    let size = aim.crop.map_or(all, |crop| Size {
+        width: crop.width,
+        height: crop.height,
+    });
+    out.reshape(size)?;
+    if !header.four_inks {
+        return judge(turbo.decode(encoded, header, &mut out.rgb), encoded);
+    }
+    resize(cmyk, size, 4)?;
+    judge(turbo.decode(encoded, header, cmyk), encoded)?;
+    let (inks, _) = cmyk.as_chunks::<4>();
+    let (pixels, _) = out.rgb.as_chunks_mut::<3>();
+    for (ink, pixel) in inks.iter().zip(pixels) {
+        *pixel = ink_to_rgb(*ink);
+    }
+    Ok(())
+}
+
+fn judge(complaint: Result<(), Complaint>, encoded: &[u8]) -> Result<(), Error> {
+    match complaint {
+        Err(Complaint::Fatal(text)) => Err(corrupt(text)),
+        Err(Complaint::Warning) if !markers::is_complete(encoded) => {
+            Err(corrupt("it is cut off: its last part is missing"))
+        }
+        Err(Complaint::Warning) | Ok(()) => Ok(()),
+    }
+}
+
+/// Each scan visits every block, and may cost a few bytes of file: the more blocks, the fewer
+/// scans. Photos have ten.
+fn scan_limit(frame: Frame) -> i32 {
+    const VISITS: u64 = 1 << 22;
+    (VISITS / frame.blocks().max(1)).clamp(20, 500) as i32
+}
+
+/// In MiB: the coefficients of a progressive file, and as much again for rows and tables.
+fn memory_limit(frame: Frame) -> i32 {
+    const COEFFICIENTS: u64 = 64 * 2;
+    (16 + ((frame.blocks() * COEFFICIENTS * 2) >> 20)).min(i32::MAX as u64) as i32
+}
+
+/// Adobe's inks are stored inverted, and Pillow takes all for Adobe's.
+fn ink_to_rgb([c, m, y, k]: [u8; 4]) -> [u8; 3] {
+    let paper = u32::from(k);
+    [c, m, y].map(|ink| {
+        // Pillow's rounded division by 255.
+        let product = (255 - u32::from(ink)) * paper + 128;
+        (paper - ((product + (product >> 8)) >> 8).min(paper)) as u8
+    })
+}

@@ -1,0 +1,234 @@
+//! A part of a JPEG, exact and fast.
+
+use super::make::{Jpeg, PLAIN, SAMPLINGS, Xorshift};
+use super::*;
+
+const SIZES: [(u32, u32); 6] = [(1, 1), (7, 5), (16, 16), (33, 17), (97, 61), (130, 101)];
+
+fn any_box(random: &mut Xorshift, size: Size) -> Rect {
+    let mut span = |length: u32| {
+        let start = random.below(length.into()) as u32;
+        (start, 1 + random.below((length - start).into()) as u32)
+    };
+    let ((left, width), (top, height)) = (span(size.width), span(size.height));
+    Rect {
+        left,
+        top,
+        width,
+        height,
+    }
+}
+
+/// One decoder for all: what one image left behind would show in the next.
+#[test]
+fn every_box_has_the_pixels_of_the_whole() {
+    let mut random = Xorshift(7);
+    let mut decoders = Decoders::default();
+    let mut out = Raster::default();
+    for sampling in SAMPLINGS {
+        for (progressive, restart) in [(false, 0), (true, 0), (false, 3)] {
+            let jpeg = Jpeg {
+                sampling,
+                progressive,
+                restart,
+                ..PLAIN
+            };
+            for (width, height) in SIZES {
+                let encoded = jpeg.encode(width, height);
+                let all = whole(&encoded, EXACT);
+                for _ in 0..60 {
+                    let wanted = any_box(&mut random, all.size());
+                    let found = decoders.region(&encoded, wanted, None, EXACT, &mut out);
+                    let found = found.expect("decodes");
+                    let same = pixels_of(&out, found) == pixels_of(&all, wanted);
+                    assert!(same, "{jpeg:?} {width}x{height} {wanted:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_and_columns_outside_are_not_in_the_output() {
+    let encoded = PLAIN.encode(400, 300);
+    let mut out = Raster::default();
+    let wanted = Rect {
+        left: 200,
+        top: 100,
+        width: 50,
+        height: 40,
+    };
+    Decoders::default()
+        .region(&encoded, wanted, None, EXACT, &mut out)
+        .expect("decodes");
+    assert_eq!(out.height, 40);
+    assert!(out.width < 50 + 16 + 2 * 4 + 4, "{}", out.width);
+}
+
+#[test]
+fn rows_below_are_not_read() {
+    let mut encoded = PLAIN.encode(400, 300);
+    let all = whole(&encoded, EXACT);
+    encoded.truncate(encoded.len() / 2);
+    let mut decoders = Decoders::default();
+    let mut out = Raster::default();
+    let upper = Rect {
+        left: 10,
+        top: 10,
+        width: 300,
+        height: 80,
+    };
+    let found = decoders
+        .region(&encoded, upper, None, EXACT, &mut out)
+        .expect("is all there");
+    assert!(pixels_of(&out, found) == pixels_of(&all, upper));
+    let lower = Rect { top: 200, ..upper };
+    let error = decoders
+        .region(&encoded, lower, None, EXACT, &mut out)
+        .expect_err("is cut off");
+    assert!(error.to_string().contains("cut off"), "{error}");
+    let error = decoders
+        .whole(&encoded, EXACT, &mut out)
+        .expect_err("is cut off");
+    assert!(error.to_string().contains("cut off"), "{error}");
+}
+
+#[test]
+fn a_box_outside_the_image_is_refused() {
+    let encoded = PLAIN.encode(40, 30);
+    let inside = Rect {
+        left: 0,
+        top: 0,
+        width: 40,
+        height: 30,
+    };
+    let outside = [
+        Rect { left: 1, ..inside },
+        Rect { top: 1, ..inside },
+        Rect { width: 0, ..inside },
+        Rect {
+            left: u32::MAX,
+            ..inside
+        },
+        Rect {
+            height: u32::MAX,
+            ..inside
+        },
+    ];
+    let mut out = Raster::default();
+    for wanted in outside {
+        for target in [
+            None,
+            Some(Size {
+                width: 1,
+                height: 1,
+            }),
+        ] {
+            let result = Decoders::default().region(&encoded, wanted, target, FAST, &mut out);
+            assert!(
+                matches!(result, Err(crate::Error::Invalid(_))),
+                "{wanted:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn fast_takes_the_smallest_scale_that_has_the_target() {
+    let encoded = PLAIN.encode(640, 480);
+    let all = Rect {
+        left: 0,
+        top: 0,
+        width: 640,
+        height: 480,
+    };
+    let mut decoders = Decoders::default();
+    let mut out = Raster::default();
+    for (target, scaled) in [
+        (480, 640),
+        (241, 640),
+        (240, 320),
+        (121, 320),
+        (120, 160),
+        (9, 80),
+    ] {
+        let target = Some(Size {
+            width: target,
+            height: target,
+        });
+        let found = decoders
+            .region(&encoded, all, target, FAST, &mut out)
+            .expect("decodes");
+        assert_eq!(
+            (found.width, found.height),
+            (scaled, scaled * 3 / 4),
+            "{target:?}"
+        );
+        decoders
+            .region(&encoded, all, target, EXACT, &mut out)
+            .expect("decodes");
+        assert_eq!(out.width, 640, "exact never scales");
+    }
+}
+
+/// The part at a scale, against the mean of the full-size pixels that each of its pixels covers.
+#[test]
+fn a_scaled_part_shows_what_was_wanted() {
+    let (width, height) = (330, 250);
+    let slope = |index: u32| {
+        [
+            index % width * 255 / width,
+            index / width * 255 / height,
+            60,
+        ]
+    };
+    let rgb: Vec<u8> = (0..width * height)
+        .flat_map(slope)
+        .map(|value| value as u8)
+        .collect();
+    let mut random = Xorshift(3);
+    let mut decoders = Decoders::default();
+    let mut out = Raster::default();
+    for sampling in SAMPLINGS
+        .into_iter()
+        .filter(|&s| s != turbojpeg_sys::TJSAMP_TJSAMP_GRAY)
+    {
+        let encoded = Jpeg { sampling, ..PLAIN }.encode_pixels(&rgb, width, height);
+        for _ in 0..100 {
+            let wanted = any_box(&mut random, Size { width, height });
+            let target = Size {
+                width: wanted.width.div_ceil(5),
+                height: wanted.height.div_ceil(5),
+            };
+            let found = decoders.region(&encoded, wanted, Some(target), FAST, &mut out);
+            let found = found.expect("decodes");
+            assert!(found.width >= target.width && found.height >= target.height);
+            let pixel = pixels_of(&out, found);
+            let corner = [wanted.left * 255 / width, wanted.top * 255 / height, 60];
+            for (value, expected) in pixel.iter().zip(corner) {
+                let off = u32::from(*value).abs_diff(expected);
+                assert!(
+                    off <= 10,
+                    "{sampling} {wanted:?} {found:?}: {:?} {corner:?}",
+                    &pixel[..3]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_decoder_may_change_threads() {
+    let encoded = PLAIN.encode(50, 40);
+    let expected = whole(&encoded, EXACT).rgb;
+    let mut decoders = Decoders::default();
+    for _ in 0..4 {
+        let mut out = Raster::default();
+        let work = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| decoders.whole(&encoded, EXACT, &mut out));
+            thread.join().expect("no panic")
+        });
+        work.expect("decodes");
+        assert!(out.rgb == expected);
+    }
+}

@@ -1,0 +1,112 @@
+"""Finished images: what the engine makes of a transform, and what is left for Python."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+
+from forebay import _forebay
+from forebay.datasets import ImageFolder
+from forebay.transforms import Translation, explain, require_native, translate
+
+_log = logging.getLogger("forebay")
+
+CACHE_FORMS = ("auto", "encoded", "decoded")
+PREPARE = ("auto", "python")
+MAX_PIXELS = 178_956_970  # Pillow warns from there on
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a loader makes images into samples; chosen once, when it is made."""
+
+    translation: Translation
+    recipe: _forebay.Recipe | None
+    cache_form: str
+
+    def job_settings(self) -> dict[str, Any]:
+        """What the engine is told of it."""
+        return {"recipe": self.recipe, "cache_form": self.cache_form}
+
+
+def preparation_of(
+    dataset: Any,
+    *,
+    prepare: str,
+    decode: str,
+    cache_form: str,
+    channels_last: bool,
+    orient: bool,
+    max_pixels: int,
+) -> Preparation:
+    """The native part of a dataset's transform, if it is one of images and has any."""
+    transform = getattr(dataset, "transform", None)
+    translation = translate(
+        transform,
+        decode=decode,
+        orient=orient,
+        max_pixels=max_pixels,
+        channels_last=channels_last,
+    )
+    # Whoever decodes by himself (a subclass) has his own idea of a sample.
+    ours = isinstance(dataset, ImageFolder) and type(dataset).item is ImageFolder.item
+    if ours:
+        require_native(translation)
+    if translation.recipe is None or not ours or prepare == "python":
+        return Preparation(translation, None, cache_form)
+    if cache_form == "auto" and decode == "fast":
+        # Decoded whole and decoded to scale are not the same pixels: the choice may not show.
+        cache_form = "encoded"
+    recipe = _forebay.Recipe(json.dumps(translation.recipe))
+    _log.info("%s", explain(translation))
+    return Preparation(translation, recipe, cache_form)
+
+
+class Finish:
+    """What is left to do for images of the engine's, sample by sample; can be pickled."""
+
+    def __init__(self, dataset: ImageFolder, preparation: Preparation) -> None:
+        recipe = preparation.recipe
+        assert recipe is not None
+        self._dataset = dataset
+        self._rest: list[Callable[[Any], Any]] = preparation.translation.rest
+        self._handed = preparation.translation.handed
+        self._shape = recipe.shape
+        self._dtype: torch.dtype = getattr(torch, recipe.dtype)
+        self._rows_of_pixels = recipe.order == "hwc"
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the engine's tensors are the samples: no Python step comes after."""
+        return self._handed == "tensor" and not self._rest
+
+    def pack(self, images: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+        """A batch as bytes end to end, and the length of each sample."""
+        block = images.permute(0, 2, 3, 1) if self._rows_of_pixels else images
+        flat = block.reshape(-1).view(torch.uint8)
+        count = len(images)
+        return flat, [flat.numel() // count] * count if count else []
+
+    def item(self, raw: torch.Tensor, label: int, index: int) -> Any:
+        """One sample as the user sees it, from its bytes."""
+        image: Any = self._unpack(raw)
+        for step in self._rest:
+            image = step(image)
+        return image, self._dataset.label_of(label)
+
+    def _unpack(self, raw: torch.Tensor) -> Any:
+        channels, height, width = self._shape
+        values = raw.view(self._dtype)
+        if not self._rows_of_pixels:
+            return values.reshape(channels, height, width)
+        rows = values.reshape(height, width, channels)
+        if self._handed == "tensor":
+            return rows.permute(2, 0, 1)
+        # Of its own memory: PIL images may be kept and drawn on.
+        return Image.fromarray(rows[..., 0].numpy() if channels == 1 else rows.numpy()).copy()
