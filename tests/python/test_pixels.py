@@ -29,7 +29,6 @@ FILTERS = [
     InterpolationMode.BILINEAR,
     InterpolationMode.BICUBIC,
     InterpolationMode.LANCZOS,
-    InterpolationMode.BOX,
     InterpolationMode.HAMMING,
     InterpolationMode.NEAREST,
 ]

@@ -116,26 +116,52 @@ impl Finish {
         out: &mut [u8],
     ) {
         let cells = out.as_chunks_mut::<N>().0;
-        let Shape {
-            channels,
-            width,
-            height,
-            order,
-            ..
-        } = self.shape;
+        let Shape { width, order, .. } = self.shape;
         let mirrored = canvas.mirrored();
-        for (y, row) in canvas.rows().enumerate() {
-            for (channel, table) in tables.iter().enumerate() {
-                match order {
-                    Order::Chw => {
-                        let cells = &mut cells[(channel * height + y) * width..][..width];
-                        look_up(row, channels, channel, mirrored, table, cells.iter_mut());
-                    }
-                    Order::Hwc => {
-                        let cells = &mut cells[y * width * channels..][..width * channels];
-                        let cells = cells[channel..].iter_mut().step_by(channels);
-                        look_up(row, channels, channel, mirrored, table, cells);
-                    }
+        match (tables, order) {
+            ([red, green, blue], Order::Chw) => {
+                let (reds, others) = cells.split_at_mut(cells.len() / 3);
+                let (greens, blues) = others.split_at_mut(others.len() / 2);
+                let planes = reds
+                    .chunks_exact_mut(width)
+                    .zip(greens.chunks_exact_mut(width))
+                    .zip(blues.chunks_exact_mut(width));
+                for (row, ((reds, greens), blues)) in canvas.rows().zip(planes) {
+                    let cells = reds.iter_mut().zip(greens).zip(blues);
+                    each(
+                        row.as_chunks::<3>().0,
+                        mirrored,
+                        cells,
+                        |((r, g), b), pixel| {
+                            *r = red[usize::from(pixel[0])];
+                            *g = green[usize::from(pixel[1])];
+                            *b = blue[usize::from(pixel[2])];
+                        },
+                    );
+                }
+            }
+            ([red, green, blue], Order::Hwc) => {
+                let cells = cells.as_chunks_mut::<3>().0.chunks_exact_mut(width);
+                for (row, cells) in canvas.rows().zip(cells) {
+                    each(
+                        row.as_chunks::<3>().0,
+                        mirrored,
+                        cells.iter_mut(),
+                        |cell, pixel| {
+                            *cell = [
+                                red[usize::from(pixel[0])],
+                                green[usize::from(pixel[1])],
+                                blue[usize::from(pixel[2])],
+                            ];
+                        },
+                    );
+                }
+            }
+            (tables, _) => {
+                for (row, cells) in canvas.rows().zip(cells.chunks_exact_mut(width)) {
+                    each(row, mirrored, cells.iter_mut(), |cell, &value| {
+                        *cell = tables[0][usize::from(value)];
+                    });
                 }
             }
         }
@@ -145,22 +171,19 @@ impl Finish {
     }
 }
 
-/// Writes one channel of one row. The number of channels is made a constant for the optimiser.
-fn look_up<'c, const N: usize>(
-    row: &[u8],
-    channels: usize,
-    channel: usize,
+/// Puts each pixel of a row, from its other end if that is mirrored, into its cell.
+fn each<'p, P: 'p, C>(
+    pixels: &'p [P],
     mirrored: bool,
-    table: &[[u8; N]; 256],
-    cells: impl Iterator<Item = &'c mut [u8; N]>,
+    cells: impl Iterator<Item = C>,
+    put: impl Fn(C, &P),
 ) {
-    let step = if channels == 1 { 1 } else { 3 };
-    let values = row[channel..].iter().step_by(step);
-    let look = |(cell, &value): (&mut [u8; N], &u8)| *cell = table[usize::from(value)];
     if mirrored {
-        cells.zip(values.rev()).for_each(look);
+        cells
+            .zip(pixels.iter().rev())
+            .for_each(|(cell, pixel)| put(cell, pixel));
     } else {
-        cells.zip(values).for_each(look);
+        cells.zip(pixels).for_each(|(cell, pixel)| put(cell, pixel));
     }
 }
 

@@ -112,12 +112,12 @@ fn a_mirrored_sample_is_the_sample_mirrored() {
         };
         let plain = made(&flip(0), (9, 9), DRAW, &mut Scratch::default());
         let turned = made(&flip(1), (9, 9), DRAW, &mut Scratch::default());
-        for at in 0..60 {
+        for (at, value) in turned.iter().enumerate() {
             let mirrored = match order {
                 "chw" => at / 5 * 5 + 4 - at % 5,
                 _ => at / 15 * 15 + (4 - at % 15 / 3) * 3 + at % 3,
             };
-            assert_eq!(turned[at], plain[mirrored], "{order} {at}");
+            assert_eq!(*value, plain[mirrored], "{order} {at}");
         }
     }
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-FILTERS = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
+FILTERS = ("nearest", "bilinear", "hamming", "bicubic", "lanczos")
 # torchvision takes Pillow's constants too.
 _FILTER_NUMBERS = {
     0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming",
