@@ -45,7 +45,7 @@ fn the_shape_follows_from_the_steps() {
 
 #[test]
 fn an_output_without_fixed_size_is_refused() {
-    let shorter = r#"{"op": "resize_shorter", "size": 8, "filter": "box"}"#;
+    let shorter = r#"{"op": "resize_shorter", "size": 8, "filter": "bilinear"}"#;
     assert!(refusal(&[]).contains("no fixed size"));
     assert!(refusal(&[CROP.replace("center_crop", "x").as_str()]).contains("no step"));
     assert!(refusal(&[shorter]).contains("no fixed size"));
@@ -65,11 +65,11 @@ fn an_error_names_the_step_and_what_is_wrong() {
             "unknown field `q`",
         ),
         (
-            r#"{"op": "resize", "height": 0, "width": 1, "filter": "box"}"#,
+            r#"{"op": "resize", "height": 0, "width": 1, "filter": "bilinear"}"#,
             "height is 0",
         ),
         (
-            r#"{"op": "resize", "height": 1, "width": 16385, "filter": "box"}"#,
+            r#"{"op": "resize", "height": 1, "width": 16385, "filter": "bilinear"}"#,
             "width is 16385",
         ),
         (
@@ -77,7 +77,7 @@ fn an_error_names_the_step_and_what_is_wrong() {
             "best",
         ),
         (
-            r#"{"op": "resize_shorter", "size": 9, "max_size": 9, "filter": "box"}"#,
+            r#"{"op": "resize_shorter", "size": 9, "max_size": 9, "filter": "bilinear"}"#,
             "max_size is 9",
         ),
         (
@@ -113,12 +113,12 @@ fn an_error_names_the_step_and_what_is_wrong() {
         ),
         (
             r#"{"op": "random_resized_crop", "height": 1, "width": 1, "scale": [1, 0.5],
-            "ratio": [1, 1], "filter": "box"}"#,
+            "ratio": [1, 1], "filter": "bilinear"}"#,
             "scale is [1, 0.5]",
         ),
         (
             r#"{"op": "random_resized_crop", "height": 1, "width": 1, "scale": [0.5, 1],
-            "ratio": [0, 1], "filter": "box"}"#,
+            "ratio": [0, 1], "filter": "bilinear"}"#,
             "ratio is [0, 1]",
         ),
     ];

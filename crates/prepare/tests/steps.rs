@@ -180,7 +180,7 @@ fn images_that_a_step_cannot_take_are_refused() {
     let blur = r#"{"op": "gaussian_blur", "kernel": [9, 9], "sigma": [1, 1]},
         {"op": "center_crop", "height": 8, "width": 8}"#;
     assert!(matches!(refused(blur, 4, 9), Error::Corrupt(why) if why.contains("kernel")));
-    let long = r#"{"op": "resize_shorter", "size": 2000, "filter": "box"},
+    let long = r#"{"op": "resize_shorter", "size": 2000, "filter": "bilinear"},
         {"op": "center_crop", "height": 8, "width": 8}"#;
     assert!(matches!(
         refused(long, 1, 9),
@@ -189,7 +189,7 @@ fn images_that_a_step_cannot_take_are_refused() {
             limit: 1_000_000
         }
     ));
-    let thin = r#"{"op": "resize_shorter", "size": 8, "max_size": 9, "filter": "box"},
+    let thin = r#"{"op": "resize_shorter", "size": 8, "max_size": 9, "filter": "bilinear"},
         {"op": "center_crop", "height": 8, "width": 8}"#;
     assert!(matches!(refused(thin, 1, 900), Error::Corrupt(why) if why.contains("no pixels")));
 }

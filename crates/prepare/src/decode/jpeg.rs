@@ -13,8 +13,9 @@
 //! whether it was decoded with the whole or with a part. Fast mode has the fast DCT, chroma
 //! repeated instead of smoothed, and a smaller scale where the target allows.
 //!
-//! A file that is cut off is an error, as in Pillow; what else libjpeg warns of is let pass, as in
-//! Pillow. A part that ends above the cut does not notice it: those pixels are right.
+//! A file that is cut off is an error, as in Pillow, whether or not the part that is wanted lies
+//! above the cut: what becomes of a sample must not depend on its crop. What else libjpeg warns of
+//! is let pass, as in Pillow.
 
 use super::markers::{self, Frame};
 use super::scale::Scale;
@@ -106,8 +107,11 @@ fn open(turbo: &mut Turbo, encoded: &[u8], options: Options) -> Result<(Frame, H
             "it is cut off: too short for the size its header tells",
         ));
     }
+    if !markers::is_complete(encoded) {
+        return Err(corrupt("it is cut off: its last part is missing"));
+    }
     let (header, complaint) = turbo.header(encoded);
-    judge(complaint, encoded)?;
+    judge(complaint)?;
     if header.size != frame.size() {
         return Err(corrupt("it has two frame headers"));
     }
@@ -116,7 +120,7 @@ fn open(turbo: &mut Turbo, encoded: &[u8], options: Options) -> Result<(Frame, H
         scans: scan_limit(frame),
         mebibytes: memory_limit(frame),
     };
-    judge(turbo.configure(settings), encoded)?;
+    judge(turbo.configure(settings))?;
     Ok((frame, header))
 }
 
@@ -129,17 +133,17 @@ fn part(
     out: &mut Raster,
 ) -> Result<(), Error> {
     let all = aim.scale.size(header.size);
-    judge(turbo.aim(aim.scale.factor(), all, aim.crop), encoded)?;
+    judge(turbo.aim(aim.scale.factor(), all, aim.crop))?;
     let size = aim.crop.map_or(all, |crop| Size {
         width: crop.width,
         height: crop.height,
     });
     out.reshape(size)?;
     if !header.four_inks {
-        return judge(turbo.decode(encoded, header, &mut out.rgb), encoded);
+        return judge(turbo.decode(encoded, header, &mut out.rgb));
     }
     resize(cmyk, size, 4)?;
-    judge(turbo.decode(encoded, header, cmyk), encoded)?;
+    judge(turbo.decode(encoded, header, cmyk))?;
     let (inks, _) = cmyk.as_chunks::<4>();
     let (pixels, _) = out.rgb.as_chunks_mut::<3>();
     for (ink, pixel) in inks.iter().zip(pixels) {
@@ -148,12 +152,9 @@ fn part(
     Ok(())
 }
 
-fn judge(complaint: Result<(), Complaint>, encoded: &[u8]) -> Result<(), Error> {
+fn judge(complaint: Result<(), Complaint>) -> Result<(), Error> {
     match complaint {
         Err(Complaint::Fatal(text)) => Err(corrupt(text)),
-        Err(Complaint::Warning) if !markers::is_complete(encoded) => {
-            Err(corrupt("it is cut off: its last part is missing"))
-        }
         Err(Complaint::Warning) | Ok(()) => Ok(()),
     }
 }

@@ -4,9 +4,9 @@
 //!   SOI  APP1(exif)  DQT  SOF(size, sampling)  DHT  SOS entropy-coded...  [SOS ...]*  EOI
 //! ```
 //!
-//! Three questions are answered from here, for a few hundred bytes of reading: how large the
-//! image is (before libjpeg is given anything), where its EXIF block is, and, after libjpeg
-//! warned of something, whether the file was cut off.
+//! Three questions are answered from here, mostly for a few hundred bytes of reading: how large the
+//! image is (before libjpeg is given anything), where its EXIF block is, and whether the file was
+//! cut off.
 
 use super::{Size, corrupt};
 use crate::Error;
@@ -127,7 +127,9 @@ pub(super) fn exif(encoded: &[u8]) -> Option<&[u8]> {
 
 /// Whether the end-of-image marker is there: a file that was cut off has none.
 pub(super) fn is_complete(encoded: &[u8]) -> bool {
-    Segments::new(encoded).any(|(marker, _)| marker == END_OF_IMAGE)
+    // Nearly always it ends the file; what lies behind it is let pass.
+    encoded.ends_with(&[0xff, END_OF_IMAGE])
+        || Segments::new(encoded).any(|(marker, _)| marker == END_OF_IMAGE)
 }
 
 /// Markers with what they carry; entropy-coded data is stepped over as libjpeg does.

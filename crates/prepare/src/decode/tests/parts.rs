@@ -65,28 +65,43 @@ fn rows_and_columns_outside_are_not_in_the_output() {
     assert!(out.width < 50 + 16 + 2 * 4 + 4, "{}", out.width);
 }
 
+/// The upper part of a picture of 400x300.
+const UPPER: Rect = Rect {
+    left: 10,
+    top: 10,
+    width: 300,
+    height: 80,
+};
+
 #[test]
 fn rows_below_are_not_read() {
     let mut encoded = PLAIN.encode(400, 300);
     let all = whole(&encoded, EXACT);
+    let (half, end) = (encoded.len() / 2, encoded.len() - 2);
+    encoded[half..end].fill(0x55);
+    let mut out = Raster::default();
+    let found = Decoders::default()
+        .region(&encoded, UPPER, None, EXACT, &mut out)
+        .expect("is all there");
+    assert!(pixels_of(&out, found) == pixels_of(&all, UPPER));
+    assert!(
+        whole(&encoded, EXACT).rgb != all.rgb,
+        "the lower part is damaged"
+    );
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_an_error_whatever_part_is_wanted() {
+    let mut encoded = PLAIN.encode(400, 300);
     encoded.truncate(encoded.len() / 2);
     let mut decoders = Decoders::default();
     let mut out = Raster::default();
-    let upper = Rect {
-        left: 10,
-        top: 10,
-        width: 300,
-        height: 80,
-    };
-    let found = decoders
-        .region(&encoded, upper, None, EXACT, &mut out)
-        .expect("is all there");
-    assert!(pixels_of(&out, found) == pixels_of(&all, upper));
-    let lower = Rect { top: 200, ..upper };
-    let error = decoders
-        .region(&encoded, lower, None, EXACT, &mut out)
-        .expect_err("is cut off");
-    assert!(error.to_string().contains("cut off"), "{error}");
+    for wanted in [UPPER, Rect { top: 200, ..UPPER }] {
+        let error = decoders
+            .region(&encoded, wanted, None, EXACT, &mut out)
+            .expect_err("is cut off");
+        assert!(error.to_string().contains("cut off"), "{error}");
+    }
     let error = decoders
         .whole(&encoded, EXACT, &mut out)
         .expect_err("is cut off");
