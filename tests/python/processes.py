@@ -40,6 +40,9 @@ PROLOGUE = f"""
 import os, random, signal, sys, threading, time
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 from processes import *
+
+# Tests that run in the background of a shell have it ignored, and hand that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 """
 
 

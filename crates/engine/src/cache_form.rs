@@ -113,11 +113,6 @@ impl FormChoice {
         }
     }
 
-    /// Whether decoded images are kept.
-    pub(crate) fn is_decoded(&self) -> bool {
-        self.chosen.load(Ordering::Relaxed) == DECODED
-    }
-
     /// The choice, if it was made.
     pub(crate) fn chosen(&self) -> Option<CacheForm> {
         match self.chosen.load(Ordering::Relaxed) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebay_cache::{Fill, Flight, FlightResult, Held, Lookup};
 
 use super::bad::{self, Cause};
-use super::{count_hit, count_read, finish, read_local};
+use super::{count_hit, count_read, decoded, finish, read_local};
 use crate::Error;
 use crate::job::Desk;
 use crate::preparation::{self, Preparation, Stock, in_slot};
@@ -29,7 +29,7 @@ fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome {
     if bad::is_known(desk, task) {
         return stand_in(desk, task);
     }
-    let found = match find(desk, task, slab.is_some()) {
+    let found = match find(desk, task) {
         Ok(found) => found,
         Err(error) => return Outcome::Failed(error),
     };
@@ -61,27 +61,26 @@ enum Found {
     There(Stock),
     /// Nothing: it is this thread's to read.
     Fill(Fill),
-    /// Everything in it is held, or the sample is not to be there as it is.
+    /// Everything in it is held.
     NoRoom,
 }
 
-fn find(desk: &Desk, task: &Task, has_slab: bool) -> Result<Found, Error> {
-    let tier = &desk.plant.tier;
-    if let Some(preparation) = &desk.preparation {
-        if let Some(held) = tier.find(desk.decoded_key(task.id), task.next) {
-            count_hit(desk, task);
-            let decoded = true;
-            return Ok(Found::There(Stock { held, decoded }));
-        }
-        // What stays is the image, made in a moment: its bytes need no room of their own.
-        if has_slab && preparation.form.is_decoded() && !tier.contains(desk.key(task.id)) {
-            return Ok(Found::NoRoom);
-        }
+fn find(desk: &Desk, task: &Task) -> Result<Found, Error> {
+    if let Some(image) = decoded(desk, task) {
+        return Ok(Found::There(image));
     }
     loop {
-        let held = match tier.lookup(desk.key(task.id), task.len, task.next)? {
+        let lookup = desk
+            .plant
+            .tier
+            .lookup(desk.key(task.id), task.len, task.next)?;
+        let held = match lookup {
             Lookup::Hit(held) => held,
-            Lookup::Fill(fill) => return Ok(Found::Fill(fill)),
+            Lookup::Fill(fill) => {
+                // Its image may have come, and its bytes gone, in between.
+                let image = decoded(desk, task);
+                return Ok(image.map_or(Found::Fill(fill), Found::There));
+            }
             Lookup::Full => return Ok(Found::NoRoom),
             Lookup::Busy(flight) => match wait(desk, &flight) {
                 Some(held) => held,

@@ -19,7 +19,7 @@ pub(crate) use one::read_one;
 pub(crate) use remote::pump;
 
 use crate::job::Desk;
-use crate::preparation;
+use crate::preparation::{self, Stock};
 use crate::stats::Counters;
 use crate::task::{Outcome, Place, Placing, Task};
 
@@ -76,6 +76,18 @@ fn read_local(
             dataset.read_local(id, &mut parts)
         }
     }
+}
+
+/// The image that a sample decodes to, if it is in the tier.
+fn decoded(desk: &Desk, task: &Task) -> Option<Stock> {
+    desk.preparation.as_ref()?;
+    let key = desk.decoded_key(task.id);
+    let held = desk.plant.tier.find(key, task.next)?;
+    count_hit(desk, task);
+    Some(Stock {
+        held,
+        decoded: true,
+    })
 }
 
 fn count_hit(desk: &Desk, task: &Task) {

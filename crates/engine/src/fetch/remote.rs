@@ -7,7 +7,7 @@ use forebay_cache::{Fill, Flight, FlightResult, Lookup};
 use forebay_origin::{Dataset, Sink};
 
 use super::bad::{self, Cause};
-use super::{count_hit, count_read, finish};
+use super::{count_hit, count_read, decoded, finish};
 use crate::Error;
 use crate::job::Desk;
 use crate::preparation::{Stock, in_slot};
@@ -49,21 +49,21 @@ enum Found {
 }
 
 fn find(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Found {
-    let tier = &desk.plant.tier;
-    if desk.preparation.is_some()
-        && let Some(held) = tier.find(desk.decoded_key(task.id), task.next)
-    {
-        count_hit(desk, task);
-        let decoded = true;
-        return Found::Done(Outcome::Held(Stock { held, decoded }));
+    if let Some(image) = decoded(desk, task) {
+        return Found::Done(Outcome::Held(image));
     }
+    let tier = &desk.plant.tier;
     match tier.lookup(desk.key(task.id), task.len, task.next) {
         Err(error) => Found::Done(Outcome::Failed(error.into())),
         Ok(Lookup::Hit(held)) => {
             count_hit(desk, task);
             Found::Done(Outcome::Held(Stock::encoded(held)))
         }
-        Ok(Lookup::Fill(fill)) => Found::Read(Target::Tier(fill)),
+        // Its image may have come, and its bytes gone, in between.
+        Ok(Lookup::Fill(fill)) => match decoded(desk, task) {
+            Some(image) => Found::Done(Outcome::Held(image)),
+            None => Found::Read(Target::Tier(fill)),
+        },
         Ok(Lookup::Busy(flight)) => Found::Joined(flight),
         Ok(Lookup::Full) => match slab {
             // Past the tier: but an image is made from bytes in the tier, so it waits for room.
