@@ -1,16 +1,18 @@
 //! In which form images stay in memory: as they came, or decoded.
 //!
 //! A decoded image takes five or six times the memory and saves its decoding; an encoded one
-//! saves its read alone, but more of them fit. So, for an epoch of n samples and a tier of
-//! c bytes,
+//! saves its read alone, but more of them fit, and what is not kept need be decoded no further
+//! than its crop. So a sample takes on average, with room for a share e of all encoded or d of
+//! all decoded,
 //!
 //! ```text
-//!   encoded saves   n * min(1, c / encoded bytes) * read
-//!   decoded saves   n * min(1, c / decoded bytes) * (read + decode)
+//!   encoded   prepare + (1 - e) * read
+//!   decoded   crop    + (1 - d) * (read + whole)
 //! ```
 //!
-//! where *read* and *decode* are seconds a sample, measured on the job's first samples. Results
-//! are the same bytes either way.
+//! where *prepare* decodes as far as the crop needs and augments, *whole* decodes all and *crop*
+//! does the rest: seconds, measured on the job's first samples. Results are the same bytes either
+//! way.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -76,10 +78,9 @@ pub(crate) struct FormChoice {
     chosen: AtomicU8,
     /// Turns: every second sample is tried decoded.
     turn: AtomicU64,
-    /// A whole way by the encoded path, but for the read.
-    encoded: Measured,
-    /// What remains to be done for a decoded image.
-    decoded: Measured,
+    prepare: Measured,
+    whole: Measured,
+    crop: Measured,
     decoded_bytes: AtomicU64,
     reads: Measured,
     since: Instant,
@@ -95,8 +96,9 @@ impl FormChoice {
         Self {
             chosen: AtomicU8::new(chosen),
             turn: AtomicU64::new(0),
-            encoded: Measured::default(),
-            decoded: Measured::default(),
+            prepare: Measured::default(),
+            whole: Measured::default(),
+            crop: Measured::default(),
             decoded_bytes: AtomicU64::new(0),
             reads: Measured::default(),
             since: Instant::now(),
@@ -108,7 +110,7 @@ impl FormChoice {
         match self.chosen.load(Ordering::Relaxed) {
             ENCODED => Path::Encoded,
             DECODED => Path::Decoded,
-            _ if self.turn.fetch_add(1, Ordering::Relaxed) % 2 == 0 => Path::Encoded,
+            _ if self.turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) => Path::Encoded,
             _ => Path::Trial,
         }
     }
@@ -126,27 +128,27 @@ impl FormChoice {
         self.reads.add(time);
     }
 
-    pub(crate) fn saw_encoded(&self, time: Duration) {
-        self.encoded.add(time);
+    pub(crate) fn saw_encoded(&self, prepare: Duration) {
+        self.prepare.add(prepare);
     }
 
-    /// `time` without the decoding itself.
-    pub(crate) fn saw_decoded(&self, time: Duration, bytes: u64) {
+    pub(crate) fn saw_decoded(&self, whole: Duration, crop: Duration, bytes: u64) {
         self.decoded_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.decoded.add(time);
+        self.whole.add(whole);
+        self.crop.add(crop);
     }
 
     /// Chooses, once enough was seen.
     pub(crate) fn decide(&self, desk: &Desk) {
         if self.chosen.load(Ordering::Relaxed) != UNDECIDED
-            || self.encoded.samples() < TRIALS
-            || self.decoded.samples() < TRIALS
+            || self.prepare.samples() < TRIALS
+            || self.crop.samples() < TRIALS
         {
             return;
         }
         let index = desk.dataset.index();
         let mean_decoded =
-            self.decoded_bytes.load(Ordering::Relaxed) as f64 / self.decoded.samples() as f64;
+            self.decoded_bytes.load(Ordering::Relaxed) as f64 / self.crop.samples() as f64;
         let read = if self.reads.samples() > 0 {
             self.reads.mean()
         } else {
@@ -154,13 +156,14 @@ impl FormChoice {
             let reads = desk.counters.reads.load(Ordering::Relaxed).max(1);
             self.since.elapsed().as_secs_f64() / reads as f64
         };
-        let decode = (self.encoded.mean() - self.decoded.mean()).max(0.0);
         let costs = Costs {
             memory: desk.plant.tier.stats().capacity as f64 - desk.plant.readahead as f64,
             encoded: index.total_bytes() as f64,
             decoded: mean_decoded * f64::from(index.len()),
             read,
-            decode,
+            prepare: self.prepare.mean(),
+            whole: self.whole.mean(),
+            crop: self.crop.mean(),
         };
         let chosen = if costs.favour_decoded() {
             DECODED
@@ -171,20 +174,24 @@ impl FormChoice {
     }
 }
 
-/// Bytes of memory and of the dataset in both forms, seconds a sample.
+/// Bytes of memory and of the dataset in both forms; seconds a sample.
 #[derive(Debug, Clone, Copy)]
 struct Costs {
     memory: f64,
     encoded: f64,
     decoded: f64,
     read: f64,
-    decode: f64,
+    prepare: f64,
+    whole: f64,
+    crop: f64,
 }
 
 impl Costs {
     fn favour_decoded(&self) -> bool {
-        let share = |bytes: f64| (self.memory / bytes.max(1.0)).min(1.0);
-        share(self.decoded) * (self.read + self.decode) > share(self.encoded) * self.read
+        let missed = |bytes: f64| (1.0 - self.memory / bytes.max(1.0)).max(0.0);
+        let encoded = self.prepare + missed(self.encoded) * self.read;
+        let decoded = self.crop + missed(self.decoded) * (self.read + self.whole);
+        decoded < encoded
     }
 }
 
@@ -192,31 +199,41 @@ impl Costs {
 mod tests {
     use super::*;
 
+    /// 12,000 photos of 100 KB on a local disk.
     const LOCAL: Costs = Costs {
-        memory: 2e9,
+        memory: 8e9,
         encoded: 1.2e9,
         decoded: 6.7e9,
         read: 40e-6,
-        decode: 1.6e-3,
+        prepare: 1.5e-3,
+        whole: 1.8e-3,
+        crop: 0.4e-3,
     };
 
     #[test]
-    fn cheap_reads_and_dear_decoding_favour_decoded() {
+    fn what_fits_is_kept_decoded() {
         assert!(LOCAL.favour_decoded());
+    }
+
+    #[test]
+    fn where_few_fit_decoding_as_far_as_the_crop_is_less_work() {
+        let tight = Costs {
+            memory: 2e9,
+            ..LOCAL
+        };
+        assert!(!tight.favour_decoded());
     }
 
     #[test]
     fn dear_reads_favour_what_fits_most_often() {
         let slow = Costs {
+            memory: 5e9,
             read: 20e-3,
             ..LOCAL
         };
         assert!(!slow.favour_decoded());
-        let ample = Costs {
-            memory: 1e10,
-            ..slow
-        };
-        assert!(ample.favour_decoded(), "all of it fits in either form");
+        let local = Costs { read: 0.0, ..slow };
+        assert!(local.favour_decoded());
     }
 
     #[test]

@@ -173,11 +173,10 @@ fn develop(
         }
         path => {
             let image = recipe.decode(encoded, decoding)?;
-            let decoded = Instant::now();
+            let whole = begun.elapsed();
             recipe.prepare_decoded(image, task.draw, augmenting, slot)?;
-            preparation
-                .form
-                .saw_decoded(decoded.elapsed(), packed_len(image));
+            let crop = begun.elapsed() - whole;
+            preparation.form.saw_decoded(whole, crop, packed_len(image));
             if path == Path::Decoded {
                 keep(desk, task, image);
             }
