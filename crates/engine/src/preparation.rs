@@ -64,6 +64,12 @@ impl Stock {
 struct Tools {
     /// Bytes of a sample that is not in the tier, or not in one piece there.
     bytes: Vec<u8>,
+    scratches: Scratches,
+}
+
+/// Two, since a decoded image lies in the one while it is augmented with the other.
+#[derive(Default)]
+struct Scratches {
     decoding: Scratch,
     augmenting: Scratch,
 }
@@ -90,12 +96,7 @@ pub(crate) fn place(
         in_slot(slab, task, |slot| stock.held.copy_to(slot));
         return Ok(());
     };
-    TOOLS.with_borrow_mut(|tools| {
-        let Tools {
-            bytes,
-            decoding,
-            augmenting,
-        } = tools;
+    TOOLS.with_borrow_mut(|Tools { bytes, scratches }| {
         let sample = match stock.held.as_slice() {
             Some(sample) => sample,
             None => {
@@ -106,17 +107,10 @@ pub(crate) fn place(
         };
         in_slot(slab, task, |slot| {
             if stock.decoded {
-                let recipe = &preparation.recipe;
-                return recipe.prepare_decoded(unpack(sample)?, task.draw, augmenting, slot);
+                let (recipe, scratch) = (&preparation.recipe, &mut scratches.augmenting);
+                return recipe.prepare_decoded(unpack(sample)?, task.draw, scratch, slot);
             }
-            develop(
-                desk,
-                preparation,
-                task,
-                sample,
-                (decoding, augmenting),
-                slot,
-            )
+            develop(desk, preparation, task, sample, scratches, slot)
         })
     })
 }
@@ -129,15 +123,9 @@ pub(crate) fn make_from<E: From<forebay_prepare::Error>>(
     slot: &mut [u8],
     read: impl FnOnce(&mut [u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    TOOLS.with_borrow_mut(|tools| {
-        let Tools {
-            bytes,
-            decoding,
-            augmenting,
-        } = tools;
+    TOOLS.with_borrow_mut(|Tools { bytes, scratches }| {
         bytes.resize(task.len as usize, 0);
         read(bytes)?;
-        let scratches = (decoding, augmenting);
         Ok(develop(desk, preparation, task, bytes, scratches, slot)?)
     })
 }
@@ -151,7 +139,7 @@ pub(crate) fn make(
 ) -> Result<(), forebay_prepare::Error> {
     TOOLS.with_borrow_mut(|tools| {
         let recipe = &preparation.recipe;
-        recipe.prepare(encoded, task.draw, &mut tools.decoding, slot)
+        recipe.prepare(encoded, task.draw, &mut tools.scratches.decoding, slot)
     })
 }
 
@@ -161,7 +149,10 @@ fn develop(
     preparation: &Preparation,
     task: &Task,
     encoded: &[u8],
-    (decoding, augmenting): (&mut Scratch, &mut Scratch),
+    Scratches {
+        decoding,
+        augmenting,
+    }: &mut Scratches,
     slot: &mut [u8],
 ) -> Result<(), forebay_prepare::Error> {
     let recipe = &preparation.recipe;

@@ -345,36 +345,38 @@ impl Maker {
     }
 
     fn write(&self, mirrored: bool, out: &mut [u8]) {
-        let area = EDGE * EDGE;
-        for (channel, table) in self.tables.iter().enumerate() {
-            for (y, row) in self.resized.chunks_exact(EDGE * 3).enumerate() {
-                let first = channel * area + y * EDGE;
-                let values = row[channel..].iter().step_by(3);
-                if self.settings.uint8 {
-                    let out = out[first..first + EDGE].iter_mut();
-                    each(out, values, mirrored, |value| value);
-                } else {
-                    let out = &mut out.as_chunks_mut::<4>().0[first..first + EDGE];
-                    each(out.iter_mut(), values, mirrored, |value| {
-                        table[usize::from(value)].to_ne_bytes()
-                    });
-                }
-            }
+        if self.settings.uint8 {
+            self.write_planes(mirrored, out, |_, value| value);
+        } else {
+            let out = out.as_chunks_mut::<4>().0;
+            self.write_planes(mirrored, out, |channel, value| {
+                self.tables[channel][usize::from(value)].to_ne_bytes()
+            });
         }
     }
-}
 
-fn each<'a, T: 'a>(
-    out: impl Iterator<Item = &'a mut T>,
-    values: impl DoubleEndedIterator<Item = &'a u8> + ExactSizeIterator,
-    mirrored: bool,
-    map: impl Fn(u8) -> T,
-) {
-    if mirrored {
-        out.zip(values.rev())
-            .for_each(|(out, &value)| *out = map(value));
-    } else {
-        out.zip(values).for_each(|(out, &value)| *out = map(value));
+    /// All three planes in one pass over the pixels: as quick as is known here.
+    fn write_planes<T>(&self, mirrored: bool, out: &mut [T], map: impl Fn(usize, u8) -> T) {
+        let (reds, others) = out.split_at_mut(EDGE * EDGE);
+        let (greens, blues) = others.split_at_mut(EDGE * EDGE);
+        let planes = reds
+            .chunks_exact_mut(EDGE)
+            .zip(greens.chunks_exact_mut(EDGE))
+            .zip(blues.chunks_exact_mut(EDGE));
+        for (row, ((reds, greens), blues)) in self.resized.chunks_exact(EDGE * 3).zip(planes) {
+            let pixels = row.as_chunks::<3>().0.iter();
+            let cells = reds.iter_mut().zip(greens).zip(blues);
+            let put = |(((red, green), blue), pixel): (((&mut T, &mut T), &mut T), &[u8; 3])| {
+                *red = map(0, pixel[0]);
+                *green = map(1, pixel[1]);
+                *blue = map(2, pixel[2]);
+            };
+            if mirrored {
+                cells.zip(pixels.rev()).for_each(put);
+            } else {
+                cells.zip(pixels).for_each(put);
+            }
+        }
     }
 }
 
