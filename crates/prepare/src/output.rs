@@ -116,6 +116,22 @@ impl Finish {
         out: &mut [u8],
     ) {
         let cells = out.as_chunks_mut::<N>().0;
+        match canvas.channels() {
+            4 => self.write_pixels::<N, 4>(canvas, tables, cells),
+            _ => self.write_pixels::<N, 3>(canvas, tables, cells),
+        }
+        for eraser in &self.erasers {
+            eraser.erase(self.shape, draw, cells);
+        }
+    }
+
+    /// `P` bytes a pixel, of which the first three count, or else one.
+    fn write_pixels<const N: usize, const P: usize>(
+        &self,
+        canvas: &Canvas<'_>,
+        tables: &[[[u8; N]; 256]],
+        cells: &mut [[u8; N]],
+    ) {
         let Shape { width, order, .. } = self.shape;
         let mirrored = canvas.mirrored();
         match (tables, order) {
@@ -129,7 +145,7 @@ impl Finish {
                 for (row, ((reds, greens), blues)) in canvas.rows().zip(planes) {
                     let cells = reds.iter_mut().zip(greens).zip(blues);
                     each(
-                        row.as_chunks::<3>().0,
+                        row.as_chunks::<P>().0,
                         mirrored,
                         cells,
                         |((r, g), b), pixel| {
@@ -144,7 +160,7 @@ impl Finish {
                 let cells = cells.as_chunks_mut::<3>().0.chunks_exact_mut(width);
                 for (row, cells) in canvas.rows().zip(cells) {
                     each(
-                        row.as_chunks::<3>().0,
+                        row.as_chunks::<P>().0,
                         mirrored,
                         cells.iter_mut(),
                         |cell, pixel| {
@@ -164,9 +180,6 @@ impl Finish {
                     });
                 }
             }
-        }
-        for eraser in &self.erasers {
-            eraser.erase(self.shape, draw, cells);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::decode::{Options, Raster, Rect, Size};
 use crate::output::Finish;
 use crate::random::Stream;
 use crate::scratch::Scratch;
-use crate::steps::{Canvas, Drawn, PixelStep, within};
+use crate::steps::{Canvas, Drawn, Image, PixelStep, within};
 use crate::{Draw, Error, Pixels, Shape};
 
 /// From an encoded image to a finished sample.
@@ -90,17 +90,13 @@ impl Recipe {
         let size = decoders.size(encoded, self.options)?;
         self.draw(size, draw, drawn)?;
         let lead = self.lead(size, drawn);
-        let rect = if lead.rect == whole(size) && !self.options.fast {
-            decoders.whole(encoded, self.options, raster)?;
-            whole(size)
-        } else {
-            decoders.region(encoded, lead.rect, lead.target, self.options, raster)?
+        let rect = decoders.region(encoded, lead.rect, lead.target, self.options, raster)?;
+        let image = Image {
+            bytes: &raster.rgb,
+            channels: raster.channels,
+            size: raster.size(),
         };
-        let of = Size {
-            width: raster.width,
-            height: raster.height,
-        };
-        let mut canvas = Canvas::new(&raster.rgb, of, rect, buffers);
+        let mut canvas = Canvas::new(image, rect, self.options.fast, buffers);
         if lead.mirrored {
             canvas.mirror();
         }
@@ -128,6 +124,7 @@ impl Recipe {
             width,
             height,
             ref rgb,
+            ..
         } = scratch.raster;
         Ok(Pixels {
             width,
@@ -156,7 +153,12 @@ impl Recipe {
         let size = Size { width, height };
         let Scratch { drawn, buffers, .. } = scratch;
         self.draw(size, draw, drawn)?;
-        let mut canvas = Canvas::new(rgb, size, whole(size), buffers);
+        let image = Image {
+            bytes: rgb,
+            channels: 3,
+            size,
+        };
+        let mut canvas = Canvas::new(image, Rect::whole(size), self.options.fast, buffers);
         self.follow(0, drawn, &mut canvas);
         self.finish.write(&canvas, draw, out);
         Ok(())
@@ -231,7 +233,7 @@ impl Recipe {
 
     fn lead(&self, size: Size, drawn: &[Drawn]) -> Lead {
         let mut lead = Lead {
-            rect: whole(size),
+            rect: Rect::whole(size),
             mirrored: false,
             upended: false,
             target: None,
@@ -287,14 +289,5 @@ impl Lead {
 
     fn crop(&mut self, wanted: Rect) {
         self.rect = within(self.rect, wanted, self.mirrored, self.upended);
-    }
-}
-
-fn whole(size: Size) -> Rect {
-    Rect {
-        left: 0,
-        top: 0,
-        width: size.width,
-        height: size.height,
     }
 }

@@ -130,7 +130,7 @@ impl Opened<'_> {
         // Twice: some decoders hold the samples as stored beside those they give.
         limits.max_alloc = Some(2 * size.pixels() * bytes.max(4) + BESIDES);
         self.decoder.set_limits(limits).map_err(bad)?;
-        out.reshape(size)?;
+        out.reshape(size, 3)?;
         if color == ColorType::Rgb8 {
             return self.decoder.read_image_boxed(&mut out.rgb).map_err(bad);
         }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Three questions are answered from here, mostly for a few hundred bytes of reading: how large the
-//! image is (before libjpeg is given anything), where its EXIF block is, and whether the file was
+//! image is (before a decoder is given anything), where its EXIF block is, and whether the file was
 //! cut off.
 
 use super::{Size, corrupt};
@@ -133,15 +133,20 @@ pub(super) fn is_complete(encoded: &[u8]) -> bool {
 }
 
 /// Markers with what they carry; entropy-coded data is stepped over as libjpeg does.
-struct Segments<'a> {
+pub(super) struct Segments<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Segments<'a> {
-    fn new(encoded: &'a [u8]) -> Self {
+    pub(super) fn new(encoded: &'a [u8]) -> Self {
         Segments {
             rest: encoded.get(2..).unwrap_or_default(),
         }
+    }
+
+    /// What comes behind the last segment that was given.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!            first bytes --> format
 //!   JPEG     markers: size --> caps --> libjpeg-turbo: only the rows and columns that are wanted
+//!                                       (fast mode: `quick`, where that knows the file)
 //!   others   header:  size --> caps --> `image`: the whole
 //!                                        \--> turned by EXIF, if asked for
 //! ```
@@ -15,6 +16,7 @@ mod formats;
 mod jpeg;
 mod markers;
 mod orientation;
+mod quick;
 mod scale;
 #[cfg(test)]
 mod tests;
@@ -78,6 +80,25 @@ pub(crate) struct Rect {
 }
 
 impl Rect {
+    pub(crate) fn whole(size: Size) -> Rect {
+        let Size { width, height } = size;
+        Rect {
+            left: 0,
+            top: 0,
+            width,
+            height,
+        }
+    }
+
+    /// Of the same size.
+    fn at_origin(self) -> Rect {
+        Rect {
+            left: 0,
+            top: 0,
+            ..self
+        }
+    }
+
     fn lies_in(self, size: Size) -> bool {
         let ends = |start: u32, length: u32| u64::from(start) + u64::from(length);
         self.width > 0
@@ -87,24 +108,27 @@ impl Rect {
     }
 }
 
-/// Decoded pixels, RGB8, row by row. The buffer is used again by the next image.
+/// Decoded pixels, row by row. The buffer is used again by the next image.
 #[derive(Debug, Default)]
 pub(crate) struct Raster {
     pub(crate) width: u32,
     pub(crate) height: u32,
+    /// Bytes a pixel: 3 (RGB), or 4 of which the last means nothing.
+    pub(crate) channels: usize,
     pub(crate) rgb: Vec<u8>,
 }
 
 impl Raster {
     /// Makes room for `size`; the pixels are whatever was there before.
-    fn reshape(&mut self, size: Size) -> Result<(), Error> {
-        resize(&mut self.rgb, size, 3)?;
+    fn reshape(&mut self, size: Size, channels: usize) -> Result<(), Error> {
+        resize(&mut self.rgb, size, channels as u64)?;
+        self.channels = channels;
         self.width = size.width;
         self.height = size.height;
         Ok(())
     }
 
-    fn size(&self) -> Size {
+    pub(crate) fn size(&self) -> Size {
         Size {
             width: self.width,
             height: self.height,

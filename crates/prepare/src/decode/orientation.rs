@@ -74,12 +74,23 @@ impl Orientation {
         if self == Orientation::default() {
             return Ok(());
         }
+        match raster.channels {
+            4 => self.turn_pixels::<4>(raster, scratch),
+            _ => self.turn_pixels::<3>(raster, scratch),
+        }
+    }
+
+    fn turn_pixels<const N: usize>(
+        self,
+        raster: &mut Raster,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let stored = raster.size();
         let turned = self.turn_size(stored);
-        resize(scratch, turned, 3)?;
+        resize(scratch, turned, N as u64)?;
         let (width, height) = (stored.width as usize, stored.height as usize);
-        let (source, _) = raster.rgb.as_chunks::<3>();
-        let (target, _) = scratch.as_chunks_mut::<3>();
+        let (source, _) = raster.rgb.as_chunks::<N>();
+        let (target, _) = scratch.as_chunks_mut::<N>();
         for (y, row) in target.chunks_exact_mut(turned.width as usize).enumerate() {
             for (x, pixel) in row.iter_mut().enumerate() {
                 let (column, line) = if self.swap { (y, x) } else { (x, y) };

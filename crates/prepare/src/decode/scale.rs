@@ -12,6 +12,11 @@ pub(super) struct Scale(u32);
 impl Scale {
     pub(super) const FULL: Scale = Scale(8);
 
+    #[cfg(test)]
+    pub(super) fn eighths(eighths: u32) -> Scale {
+        Scale(eighths)
+    }
+
     /// The smallest at which `wanted` still has `target`'s size.
     ///
     /// Only halves: these are the scales whose inverse DCT has SIMD code. The ones between (7/8,

@@ -27,6 +27,15 @@ pub(super) struct Header {
     pub(super) four_inks: bool,
 }
 
+/// Of the decoded pixels. The fourth byte of `Rgbx` means nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Format {
+    Rgb,
+    Rgbx,
+    /// For images of four inks only, and the only one for them.
+    Cmyk,
+}
+
 /// What bounds and directs a decode.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
@@ -139,19 +148,20 @@ impl Turbo {
         Ok(())
     }
 
-    /// Decodes the bytes whose header was read last to RGB, or to CMYK where there are four inks.
+    /// Decodes the bytes whose header was read last.
     ///
     /// # Panics
     /// If `out` is not as large as what `aim` was last told.
     pub(super) fn decode(
         &mut self,
         encoded: &[u8],
-        header: Header,
+        format: Format,
         out: &mut [u8],
     ) -> Result<(), Complaint> {
-        let (format, channels) = match header.four_inks {
-            true => (tj::TJPF_TJPF_CMYK, 4),
-            false => (tj::TJPF_TJPF_RGB, 3),
+        let (format, channels) = match format {
+            Format::Rgb => (tj::TJPF_TJPF_RGB, 3),
+            Format::Rgbx => (tj::TJPF_TJPF_RGBX, 4),
+            Format::Cmyk => (tj::TJPF_TJPF_CMYK, 4),
         };
         let nothing = Size {
             width: 0,

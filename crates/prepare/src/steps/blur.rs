@@ -42,6 +42,7 @@ impl GaussianBlur {
 
 impl Canvas<'_> {
     pub(crate) fn blur(&mut self, kernel: [u32; 2], sigma: f64) {
+        self.narrow();
         let (size, channels) = (self.size(), self.channels);
         let (width, height) = (size.width as usize * channels, size.height as usize);
         self.replace(size, channels, |seen, out, tools| {

@@ -12,6 +12,15 @@
 use crate::decode::{Rect, Size};
 use crate::scratch::{Buffers, room};
 
+/// Decoded pixels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Image<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Bytes a pixel: 3 (RGB), or 4 of which the last means nothing.
+    pub(crate) channels: usize,
+    pub(crate) size: Size,
+}
+
 /// The image as the steps so far have left it.
 #[derive(Debug)]
 pub(crate) struct Canvas<'a> {
@@ -20,28 +29,32 @@ pub(crate) struct Canvas<'a> {
     /// Size of the buffer that is viewed.
     whole: Size,
     view: Rect,
+    /// Bytes a pixel: 1 (grey), or as the decoded image has.
     pub(super) channels: usize,
     mirrored: bool,
     upended: bool,
+    /// Resize in whichever order of passes is quickest, rather than in Pillow's.
+    pub(super) quick: bool,
     pub(super) buffers: &'a mut Buffers,
 }
 
 impl<'a> Canvas<'a> {
-    /// A view of a decoded image (RGB), of which `whole` is the size.
+    /// A view of a decoded image. With `quick`, pixels may differ a little from Pillow's.
     pub(crate) fn new(
-        source: &'a [u8],
-        whole: Size,
+        image: Image<'a>,
         view: Rect,
+        quick: bool,
         buffers: &'a mut Buffers,
     ) -> Canvas<'a> {
         let (mirrored, upended) = (false, false);
         Canvas {
-            source: Some(source),
-            whole,
+            source: Some(image.bytes),
+            whole: image.size,
             view,
-            channels: 3,
+            channels: image.channels,
             mirrored,
             upended,
+            quick,
             buffers,
         }
     }
@@ -51,6 +64,10 @@ impl<'a> Canvas<'a> {
             width: self.view.width,
             height: self.view.height,
         }
+    }
+
+    pub(crate) fn channels(&self) -> usize {
+        self.channels
     }
 
     pub(crate) fn mirrored(&self) -> bool {
@@ -131,6 +148,22 @@ impl<'a> Canvas<'a> {
         self.swapped(size);
     }
 
+    /// Leaves out the byte that means nothing, for steps that know grey and RGB only.
+    pub(super) fn narrow(&mut self) {
+        if self.channels != 4 {
+            return;
+        }
+        let size = self.size();
+        self.replace(size, 3, |seen, out, _| {
+            let rows = out.as_chunks_mut::<3>().0;
+            for (y, out) in rows.chunks_exact_mut(size.width as usize).enumerate() {
+                for (out, [rgb @ .., _]) in out.iter_mut().zip(seen.row(y).as_chunks::<4>().0) {
+                    *out = *rgb;
+                }
+            }
+        });
+    }
+
     /// The seen pixels, alone in a buffer, to be changed in place. Flips that are due stay due:
     /// this is for steps that treat each pixel by itself.
     pub(super) fn own(&mut self) -> &mut [u8] {
@@ -179,12 +212,7 @@ impl<'a> Canvas<'a> {
         std::mem::swap(&mut self.buffers.front, &mut self.buffers.back);
         self.source = None;
         self.whole = size;
-        self.view = Rect {
-            left: 0,
-            top: 0,
-            width: size.width,
-            height: size.height,
-        };
+        self.view = Rect::whole(size);
     }
 }
 
@@ -277,7 +305,12 @@ pub(super) mod tests {
                 height,
             },
         );
-        let mut canvas = Canvas::new(rgb, size, view, &mut buffers);
+        let image = Image {
+            bytes: rgb,
+            channels: 3,
+            size,
+        };
+        let mut canvas = Canvas::new(image, view, false, &mut buffers);
         steps(&mut canvas);
         let (channels, mirrored) = (canvas.channels, canvas.mirrored());
         canvas

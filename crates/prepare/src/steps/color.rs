@@ -57,6 +57,7 @@ impl ColorJitter {
 
 impl Canvas<'_> {
     pub(crate) fn jitter(&mut self, jitter: Jitter) {
+        self.narrow();
         let channels = self.channels;
         let pixels = self.own();
         for which in jitter.order {

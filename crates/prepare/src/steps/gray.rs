@@ -41,14 +41,16 @@ pub(super) fn luma(red: u8, green: u8, blue: u8) -> u8 {
 }
 
 impl Canvas<'_> {
-    pub(crate) fn gray(&mut self, channels: usize) {
-        match (self.channels, channels) {
+    /// To so many channels, or to as many as there are.
+    pub(crate) fn gray(&mut self, channels: Option<usize>) {
+        self.narrow();
+        match (self.channels, channels.unwrap_or(self.channels)) {
             (1, 1) => {}
             (3, 3) => self.own().chunks_exact_mut(3).for_each(|pixel| {
                 let gray = luma(pixel[0], pixel[1], pixel[2]);
                 pixel.fill(gray);
             }),
-            _ => self.change_channels(channels),
+            (_, channels) => self.change_channels(channels),
         }
     }
 
@@ -88,7 +90,7 @@ mod tests {
         let rgb = [255, 0, 0, 0, 255, 0];
         for steps in [&[1][..], &[3], &[1, 3], &[1, 1]] {
             let gray = seen(2, 1, &rgb, |canvas| {
-                steps.iter().for_each(|&n| canvas.gray(n));
+                steps.iter().for_each(|&n| canvas.gray(Some(n)));
             });
             assert_eq!(gray, [[76, 150]], "{steps:?}");
         }
@@ -98,7 +100,7 @@ mod tests {
     fn a_flip_that_is_due_is_kept() {
         let gray = seen(2, 1, &[255, 0, 0, 0, 255, 0], |canvas| {
             canvas.mirror();
-            canvas.gray(3);
+            canvas.gray(Some(3));
         });
         assert_eq!(gray, [[150, 76]]);
     }

@@ -17,7 +17,7 @@ mod values;
 use serde::Serialize;
 
 pub(crate) use blur::GaussianBlur;
-pub(crate) use canvas::{Canvas, within};
+pub(crate) use canvas::{Canvas, Image, within};
 pub(crate) use color::{ColorJitter, Jitter};
 pub(crate) use crop::{CenterCrop, RandomCrop, RandomResizedCrop};
 pub(crate) use erase::{Named, RandomErasing, Value};
@@ -267,8 +267,8 @@ impl PixelStep {
         match self {
             PixelStep::HorizontalFlip(_) => canvas.mirror(),
             PixelStep::VerticalFlip(_) => canvas.upend(),
-            PixelStep::Grayscale(step) => canvas.gray(step.channels),
-            PixelStep::RandomGrayscale(_) => canvas.gray(canvas.channels),
+            PixelStep::Grayscale(step) => canvas.gray(Some(step.channels)),
+            PixelStep::RandomGrayscale(_) => canvas.gray(None),
             _ => {}
         }
     }

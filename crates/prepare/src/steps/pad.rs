@@ -80,6 +80,7 @@ impl Canvas<'_> {
         if margins == [0; 4] {
             return;
         }
+        self.narrow();
         let (to, channels) = (padded(self.size(), margins), self.channels);
         self.replace(to, channels, |seen, out, tools| {
             let columns = (0..to.width).map(|x| source(x, margins[0], seen.view.width, mode));

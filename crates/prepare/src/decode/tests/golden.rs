@@ -36,6 +36,7 @@ fn portable(bytes: &[u8]) -> Raster {
     assert_eq!(line(), b"255");
     let rgb = line().to_vec();
     Raster {
+        channels: 3,
         width: width.parse().expect("a number"),
         height: height.parse().expect("one"),
         rgb,

@@ -8,6 +8,8 @@ use std::io::Cursor;
 use image::{DynamicImage, ImageFormat, RgbImage, RgbaImage};
 use turbojpeg_sys as tj;
 
+use super::{Rect, Size};
+
 /// Marsaglia's xorshift: the tests are the same in every run.
 pub(super) struct Xorshift(pub(super) u64);
 
@@ -21,6 +23,21 @@ impl Xorshift {
 
     pub(super) fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 11) % end
+    }
+}
+
+/// A box that lies in an image of this size.
+pub(super) fn any_box(random: &mut Xorshift, size: Size) -> Rect {
+    let mut span = |length: u32| {
+        let start = random.below(length.into()) as u32;
+        (start, 1 + random.below((length - start).into()) as u32)
+    };
+    let ((left, width), (top, height)) = (span(size.width), span(size.height));
+    Rect {
+        left,
+        top,
+        width,
+        height,
     }
 }
 

@@ -5,6 +5,7 @@ mod hostile;
 mod make;
 mod mutated;
 mod parts;
+mod quick;
 
 use super::{Decoders, Options, Raster, Rect, Size};
 
@@ -27,13 +28,16 @@ fn whole(encoded: &[u8], options: Options) -> Raster {
     out
 }
 
+/// Red, green and blue, pixel after pixel.
 fn pixels_of(raster: &Raster, rect: Rect) -> Vec<u8> {
     let row = |y: u32| {
-        let start = 3 * (y as usize * raster.width as usize + rect.left as usize);
-        &raster.rgb[start..start + 3 * rect.width as usize]
+        let start = y as usize * raster.width as usize + rect.left as usize;
+        let pixels = raster.rgb.chunks_exact(raster.channels);
+        pixels.skip(start).take(rect.width as usize)
     };
     (rect.top..rect.top + rect.height)
         .flat_map(row)
+        .flat_map(|pixel| &pixel[..3])
         .copied()
         .collect()
 }

@@ -1,23 +1,9 @@
 //! A part of a JPEG, exact and fast.
 
-use super::make::{Jpeg, PLAIN, SAMPLINGS, Xorshift};
+use super::make::{Jpeg, PLAIN, SAMPLINGS, Xorshift, any_box};
 use super::*;
 
 const SIZES: [(u32, u32); 6] = [(1, 1), (7, 5), (16, 16), (33, 17), (97, 61), (130, 101)];
-
-fn any_box(random: &mut Xorshift, size: Size) -> Rect {
-    let mut span = |length: u32| {
-        let start = random.below(length.into()) as u32;
-        (start, 1 + random.below((length - start).into()) as u32)
-    };
-    let ((left, width), (top, height)) = (span(size.width), span(size.height));
-    Rect {
-        left,
-        top,
-        width,
-        height,
-    }
-}
 
 /// One decoder for all: what one image left behind would show in the next.
 #[test]

@@ -1,0 +1,171 @@
+//! Fast mode's own decoder: what it decodes, and what it leaves to libjpeg.
+
+use turbojpeg_sys as tj;
+
+use super::super::quick::Quick;
+use super::super::scale::Scale;
+use super::make::{Jpeg, PLAIN, SAMPLINGS, Xorshift, any_box};
+use super::*;
+
+const KNOWN: [tj::TJSAMP; 5] = [
+    tj::TJSAMP_TJSAMP_444,
+    tj::TJSAMP_TJSAMP_422,
+    tj::TJSAMP_TJSAMP_420,
+    tj::TJSAMP_TJSAMP_GRAY,
+    tj::TJSAMP_TJSAMP_440,
+];
+const SIZES: [(u32, u32); 7] = [
+    (1, 1),
+    (7, 5),
+    (16, 16),
+    (33, 17),
+    (64, 3),
+    (97, 61),
+    (230, 201),
+];
+
+fn decoded(quick: &mut Quick, encoded: &[u8], scale: Scale, wanted: Rect) -> Option<Raster> {
+    let mut out = Raster::default();
+    quick.region(encoded, scale, wanted, &mut out).map(|()| out)
+}
+
+/// Every kind that is decoded, in every size.
+fn each_known(mut look: impl FnMut(&mut Quick, Jpeg, Size, &[u8])) {
+    // One decoder for all: what one image left behind would show in the next.
+    let mut quick = Quick::default();
+    for sampling in KNOWN {
+        for restart in [0, 1, 3] {
+            let jpeg = Jpeg {
+                sampling,
+                restart,
+                ..PLAIN
+            };
+            for (width, height) in SIZES {
+                let encoded = jpeg.encode(width, height);
+                look(&mut quick, jpeg, Size { width, height }, &encoded);
+            }
+        }
+    }
+}
+
+/// Chroma is repeated in both, and libjpeg's fast transform is the rougher one.
+#[test]
+fn at_full_size_pixels_are_those_of_libjpegs_fast_mode() {
+    each_known(|quick, jpeg, size, encoded| {
+        let all = Rect::whole(size);
+        let found = decoded(quick, encoded, Scale::FULL, all).expect("is known");
+        let (most, mean) = distance(&found, &whole(encoded, FAST), all);
+        assert!(most <= 8 && mean < 1.6, "{jpeg:?} {size:?}: {most}, {mean}");
+    });
+}
+
+#[test]
+fn without_halved_chroma_pixels_are_nearly_exact() {
+    each_known(|quick, jpeg, size, encoded| {
+        if [tj::TJSAMP_TJSAMP_444, tj::TJSAMP_TJSAMP_GRAY].contains(&jpeg.sampling) {
+            let all = Rect::whole(size);
+            let found = decoded(quick, encoded, Scale::FULL, all).expect("is known");
+            let (most, mean) = distance(&found, &whole(encoded, EXACT), all);
+            assert!(most <= 5 && mean < 0.6, "{jpeg:?} {size:?}: {most}, {mean}");
+        }
+    });
+}
+
+/// The largest difference of two values, and the mean.
+fn distance(a: &Raster, b: &Raster, rect: Rect) -> (u8, f64) {
+    let (a, b) = (pixels_of(a, rect), pixels_of(b, rect));
+    let off = || a.iter().zip(&b).map(|(a, b)| a.abs_diff(*b));
+    let sum: u64 = off().map(u64::from).sum();
+    (off().max().unwrap_or(0), sum as f64 / a.len() as f64)
+}
+
+#[test]
+fn every_box_has_the_pixels_of_the_whole_at_every_scale() {
+    let mut random = Xorshift(11);
+    each_known(|quick, jpeg, size, encoded| {
+        for scale in [1, 2, 4, 8].map(Scale::eighths) {
+            let scaled = scale.size(size);
+            let all = decoded(quick, encoded, scale, Rect::whole(scaled)).expect("is known");
+            for _ in 0..10 {
+                let wanted = any_box(&mut random, scaled);
+                let found = decoded(quick, encoded, scale, wanted).expect("is known");
+                let same = pixels_of(&found, Rect::whole(found.size())) == pixels_of(&all, wanted);
+                assert!(same, "{jpeg:?} {size:?} {scale:?} {wanted:?}");
+            }
+        }
+    });
+}
+
+/// A scaled pixel is about the mean of those it stands for, where they do not vary much.
+#[test]
+fn a_scaled_image_is_the_image() {
+    let (width, height) = (200, 120);
+    let slopes =
+        |at: u32| [at % width / 2, at / width, 255 - at % width / 2].map(|value| value as u8);
+    let rgb: Vec<u8> = (0..width * height).flat_map(slopes).collect();
+    let mut quick = Quick::default();
+    for sampling in KNOWN
+        .into_iter()
+        .filter(|&one| one != tj::TJSAMP_TJSAMP_GRAY)
+    {
+        let encoded = Jpeg { sampling, ..PLAIN }.encode_pixels(&rgb, width, height);
+        for eighths in [1, 2, 4] {
+            let scale = Scale::eighths(eighths);
+            let all = Rect::whole(scale.size(Size { width, height }));
+            let found = decoded(&mut quick, &encoded, scale, all).expect("is known");
+            for (at, pixel) in (0..).zip(pixels_of(&found, all).as_chunks::<3>().0) {
+                let middle = |at: u32| (at * 8 + 4) / eighths;
+                let (x, y) = (middle(at % all.width), middle(at / all.width));
+                let wanted = [x / 2, y, 255 - x / 2];
+                let near = pixel
+                    .iter()
+                    .zip(wanted)
+                    .all(|(&a, b)| u32::from(a).abs_diff(b) <= 6);
+                assert!(near, "{sampling} {eighths}/8 {x} {y}: {pixel:?} {wanted:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_kinds_are_left_to_libjpeg() {
+    let rare = SAMPLINGS
+        .into_iter()
+        .filter(|sampling| !KNOWN.contains(sampling));
+    let mut kinds: Vec<Jpeg> = rare.map(|sampling| Jpeg { sampling, ..PLAIN }).collect();
+    kinds.push(Jpeg {
+        progressive: true,
+        ..PLAIN
+    });
+    kinds.push(Jpeg {
+        arithmetic: true,
+        ..PLAIN
+    });
+    let size = Size {
+        width: 40,
+        height: 30,
+    };
+    for kind in kinds {
+        let encoded = kind.encode(size.width, size.height);
+        let all = Rect::whole(size);
+        let found = decoded(&mut Quick::default(), &encoded, Scale::FULL, all);
+        assert!(found.is_none(), "{kind:?}");
+        let mut out = Raster::default();
+        let region = Decoders::default().region(&encoded, all, None, FAST, &mut out);
+        region.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+    }
+}
+
+#[test]
+fn a_scan_that_ends_too_early_is_left_to_libjpeg() {
+    let encoded = PLAIN.encode(100, 80);
+    let all = Rect::whole(Size {
+        width: 100,
+        height: 80,
+    });
+    let mut cut = encoded[..encoded.len() / 2].to_vec();
+    cut.extend([0xff, 0xd9]);
+    let mut quick = Quick::default();
+    assert!(decoded(&mut quick, &cut, Scale::FULL, all).is_none());
+    assert!(decoded(&mut quick, &encoded, Scale::FULL, all).is_some());
+}
