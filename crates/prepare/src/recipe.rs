@@ -223,7 +223,7 @@ impl Recipe {
             if pixels == 0 {
                 let (name, Size { width, height }) = (&self.names[*number], size);
                 let why = format!("it is {width}x{height}, of which {name} leaves no pixels");
-                return Err(Error::Corrupt(why));
+                return Err(Error::TooSmall(why));
             }
             drawn.push(what);
             size = after;

@@ -176,10 +176,10 @@ fn images_that_a_step_cannot_take_are_refused() {
     };
     let crop = r#"{"op": "random_crop", "height": 8, "width": 8, "padding": null,
         "pad_if_needed": false, "fill": [0], "mode": "constant"}"#;
-    assert!(matches!(refused(crop, 7, 9), Error::Corrupt(why) if why.contains("7x9")));
+    assert!(matches!(refused(crop, 7, 9), Error::TooSmall(why) if why.contains("7x9")));
     let blur = r#"{"op": "gaussian_blur", "kernel": [9, 9], "sigma": [1, 1]},
         {"op": "center_crop", "height": 8, "width": 8}"#;
-    assert!(matches!(refused(blur, 4, 9), Error::Corrupt(why) if why.contains("kernel")));
+    assert!(matches!(refused(blur, 4, 9), Error::TooSmall(why) if why.contains("kernel")));
     let long = r#"{"op": "resize_shorter", "size": 2000, "filter": "bilinear"},
         {"op": "center_crop", "height": 8, "width": 8}"#;
     assert!(matches!(
@@ -191,7 +191,7 @@ fn images_that_a_step_cannot_take_are_refused() {
     ));
     let thin = r#"{"op": "resize_shorter", "size": 8, "max_size": 9, "filter": "bilinear"},
         {"op": "center_crop", "height": 8, "width": 8}"#;
-    assert!(matches!(refused(thin, 1, 900), Error::Corrupt(why) if why.contains("no pixels")));
+    assert!(matches!(refused(thin, 1, 900), Error::TooSmall(why) if why.contains("no pixels")));
 }
 
 #[test]

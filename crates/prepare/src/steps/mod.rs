@@ -205,7 +205,7 @@ impl PixelStep {
                 }
             }
             PixelStep::RandomCrop(step) => {
-                let (padding, rect) = step.draw(of, stream).map_err(Error::Corrupt)?;
+                let (padding, rect) = step.draw(of, stream).map_err(Error::TooSmall)?;
                 Drawn::Crop {
                     padding,
                     place: rect.into(),
@@ -226,7 +226,7 @@ impl PixelStep {
             PixelStep::Grayscale(_) => Drawn::Happens { applied: true },
             PixelStep::RandomGrayscale(step) => chance(step.p),
             PixelStep::GaussianBlur(step) => {
-                step.fits(of).map_err(Error::Corrupt)?;
+                step.fits(of).map_err(Error::TooSmall)?;
                 Drawn::Blur {
                     sigma: stream.uniform(step.sigma),
                 }
