@@ -69,11 +69,11 @@ pub(crate) fn plan(error: forebay_engine::plan::Error) -> PyErr {
 }
 
 pub(crate) fn prepare(error: forebay_engine::prepare::Error) -> PyErr {
-    use forebay_engine::prepare::Error::{Corrupt, Invalid, TooLarge};
+    use forebay_engine::prepare::Error::{Corrupt, Invalid, TooLarge, TooSmall};
     let kind = match error {
         Corrupt(_) => Kind::Corrupt,
         TooLarge { .. } => Kind::Exhausted,
-        Invalid(_) => Kind::Invalid,
+        TooSmall(_) | Invalid(_) => Kind::Invalid,
     };
     raise(kind, &error, error.hint().map(String::from))
 }

@@ -85,6 +85,7 @@ impl Error {
             Error::Sample { source, .. } => source.kind(),
             Error::Image { source, .. } => match source {
                 forebay_prepare::Error::TooLarge { .. } => Kind::Exhausted,
+                forebay_prepare::Error::TooSmall(_) => Kind::Invalid,
                 _ => Kind::Corrupt,
             },
             Error::Cache(error) => error.kind(),

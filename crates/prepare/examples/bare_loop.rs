@@ -24,6 +24,8 @@ use turbojpeg_sys as tj;
 
 const EDGE: usize = 224;
 const SLAB: usize = 64;
+/// Bytes of a pixel: four are resized more quickly than three.
+const PIXEL: usize = 4;
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 
@@ -179,7 +181,7 @@ impl Maker {
             handle,
             resizer: Resizer::new(),
             decoded: Vec::new(),
-            resized: vec![0; EDGE * EDGE * 3],
+            resized: vec![0; EDGE * EDGE * PIXEL],
             tables: std::array::from_fn(|channel| {
                 std::array::from_fn(|byte| (byte as f32 / 255.0 - MEAN[channel]) / STD[channel])
             }),
@@ -277,9 +279,9 @@ impl Maker {
                 }
             }
         };
-        let bytes = region.width * region.height * 3;
+        let bytes = region.width * region.height * PIXEL;
         self.decoded.resize(self.decoded.len().max(bytes), 0);
-        // SAFETY: libjpeg writes region.height rows of region.width RGB pixels, for which there is
+        // SAFETY: libjpeg writes region.height rows of region.width pixels, for which there is
         // room, and reads the `len` bytes it is given.
         let code = unsafe { self.decompress(encoded, eighths, region) };
         if code != 0 {
@@ -324,20 +326,20 @@ impl Maker {
                     encoded.as_ptr(),
                     encoded.len() as _,
                     self.decoded.as_mut_ptr(),
-                    region.w * 3,
-                    tj::TJPF_TJPF_RGB,
+                    region.w * PIXEL as c_int,
+                    tj::TJPF_TJPF_RGBX,
                 )
         }
     }
 
     fn resize(&mut self, (width, height): (usize, usize), seen: Rect) -> Result<(), Failure> {
-        let bytes = &self.decoded[..width * height * 3];
-        let from = ImageRef::new(width as u32, height as u32, bytes, PixelType::U8x3)?;
+        let bytes = &self.decoded[..width * height * PIXEL];
+        let from = ImageRef::new(width as u32, height as u32, bytes, PixelType::U8x4)?;
         let [left, top, width, height] =
             [seen.left, seen.top, seen.width, seen.height].map(|edge| edge as u32);
         let from = CroppedImage::new(&from, left, top, width, height)?;
         let edge = EDGE as u32;
-        let mut to = Image::from_slice_u8(edge, edge, &mut self.resized, PixelType::U8x3)?;
+        let mut to = Image::from_slice_u8(edge, edge, &mut self.resized, PixelType::U8x4)?;
         let options = ResizeOptions::new()
             .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
             .use_alpha(false);
@@ -363,14 +365,15 @@ impl Maker {
             .chunks_exact_mut(EDGE)
             .zip(greens.chunks_exact_mut(EDGE))
             .zip(blues.chunks_exact_mut(EDGE));
-        for (row, ((reds, greens), blues)) in self.resized.chunks_exact(EDGE * 3).zip(planes) {
-            let pixels = row.as_chunks::<3>().0.iter();
+        for (row, ((reds, greens), blues)) in self.resized.chunks_exact(EDGE * PIXEL).zip(planes) {
+            let pixels = row.as_chunks::<PIXEL>().0.iter();
             let cells = reds.iter_mut().zip(greens).zip(blues);
-            let put = |(((red, green), blue), pixel): (((&mut T, &mut T), &mut T), &[u8; 3])| {
-                *red = map(0, pixel[0]);
-                *green = map(1, pixel[1]);
-                *blue = map(2, pixel[2]);
-            };
+            let put =
+                |(((red, green), blue), pixel): (((&mut T, &mut T), &mut T), &[u8; PIXEL])| {
+                    *red = map(0, pixel[0]);
+                    *green = map(1, pixel[1]);
+                    *blue = map(2, pixel[2]);
+                };
             if mirrored {
                 cells.zip(pixels.rev()).for_each(put);
             } else {
