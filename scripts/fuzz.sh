@@ -7,7 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 
-flags=(--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module)
+flags=(--cfg fuzzing -Ccodegen-units=1 -Coverflow-checks=on -Cdebug-assertions=on)
+flags+=(-Cpasses=sancov-module)
 for option in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=("-Cllvm-args=-sanitizer-coverage-$option")
 done

@@ -11,19 +11,21 @@ use forebay_prepare::{Draw, Recipe, Scratch};
 use libfuzzer_sys::fuzz_target;
 
 static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| {
+    // To a small size, so that images are scaled too.
     let modes = [
-        ("exact", false),
-        ("exact", true),
-        ("fast", false),
-        ("fast", true),
+        ("exact", false, 32),
+        ("exact", true, 32),
+        ("fast", false, 32),
+        ("fast", true, 4),
     ];
-    modes.map(|(decode, orient)| recipe(decode, orient)).into()
+    let recipes = modes.map(|(decode, orient, edge)| recipe(decode, orient, edge));
+    recipes.into()
 });
 
-fn recipe(decode: &str, orient: bool) -> Recipe {
+fn recipe(decode: &str, orient: bool, edge: u32) -> Recipe {
     let text = format!(
         r#"{{"decode": "{decode}", "orient": {orient}, "max_pixels": 1048576, "order": "chw",
-            "steps": [{{"op": "random_resized_crop", "height": 32, "width": 32,
+            "steps": [{{"op": "random_resized_crop", "height": {edge}, "width": {edge},
                         "scale": [0.08, 1.0], "ratio": [0.75, 1.3333333333333333],
                         "filter": "bilinear"}},
                       {{"op": "to_image"}}]}}"#

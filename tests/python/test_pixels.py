@@ -350,6 +350,22 @@ def test_many_steps_one_after_another_are_torchvisions():
     assert differences.counts[9:].sum() == 0, differences.worst
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [v1.RandomResizedCrop(96), v1.RandomHorizontalFlip()],
+        [v1.Resize(60), v1.CenterCrop(50), v1.ColorJitter(0.2, 0.2), v1.GaussianBlur(3)],
+    ],
+    ids=["crop", "colours"],
+)
+def test_fast_pixels_are_near(steps):
+    """A smaller scale averages otherwise than the filter does: near, not equal."""
+    counts = compare(steps, range(200), decode="fast").counts
+    mean = (counts * np.arange(256)).sum() / counts.sum()
+    assert mean < 2.5, mean
+    assert counts[64:].sum() <= 0.0005 * counts.sum()
+
+
 # -- values --------------------------------------------------------------------------------
 
 

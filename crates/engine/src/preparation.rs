@@ -9,7 +9,9 @@
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -78,6 +80,27 @@ thread_local! {
     static TOOLS: RefCell<Tools> = RefCell::default();
 }
 
+/// Works with the thread's tools. A panic is a bug, but one of this sample alone: without its
+/// outcome the batch would wait for ever.
+fn with_tools<E: From<forebay_prepare::Error>>(
+    work: impl FnOnce(&mut Tools) -> Result<(), E>,
+) -> Result<(), E> {
+    TOOLS.with_borrow_mut(|tools| {
+        catch_unwind(AssertUnwindSafe(|| work(&mut *tools))).unwrap_or_else(|panic| {
+            *tools = Tools::default(); // whatever state they were left in
+            let why = format!("a decoder broke on it: {}", words(&*panic));
+            Err(forebay_prepare::Error::Corrupt(why).into())
+        })
+    })
+}
+
+/// What a panic said.
+pub(crate) fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without words")
+}
+
 /// Lets `write` have the bytes of a task's slot.
 pub(crate) fn in_slot<T>(slab: &SlabWriter, task: &Task, write: impl FnOnce(&mut [u8]) -> T) -> T {
     // SAFETY: slots are disjoint by layout, and the window gives each slot to one
@@ -96,7 +119,7 @@ pub(crate) fn place(
         in_slot(slab, task, |slot| stock.held.copy_to(slot));
         return Ok(());
     };
-    TOOLS.with_borrow_mut(|Tools { bytes, scratches }| {
+    with_tools(|Tools { bytes, scratches }| {
         let sample = match stock.held.as_slice() {
             Some(sample) => sample,
             None => {
@@ -123,7 +146,7 @@ pub(crate) fn make_from<E: From<forebay_prepare::Error>>(
     slot: &mut [u8],
     read: impl FnOnce(&mut [u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    TOOLS.with_borrow_mut(|Tools { bytes, scratches }| {
+    with_tools(|Tools { bytes, scratches }| {
         bytes.resize(task.len as usize, 0);
         read(bytes)?;
         Ok(develop(desk, preparation, task, bytes, scratches, slot)?)
@@ -137,7 +160,7 @@ pub(crate) fn make(
     encoded: &[u8],
     slot: &mut [u8],
 ) -> Result<(), forebay_prepare::Error> {
-    TOOLS.with_borrow_mut(|tools| {
+    with_tools(|tools| {
         let recipe = &preparation.recipe;
         recipe.prepare(encoded, task.draw, &mut tools.scratches.decoding, slot)
     })
@@ -215,5 +238,25 @@ fn unpack(packed: &[u8]) -> Result<Pixels<'_>, forebay_prepare::Error> {
         _ => Err(forebay_prepare::Error::Corrupt(
             "the image in memory has no header".into(),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_of_its_sample_and_leaves_nothing_behind() {
+        let error = with_tools::<forebay_prepare::Error>(|tools| {
+            tools.bytes.push(1);
+            panic!("row {}", 7);
+        });
+        let text = error.unwrap_err().to_string();
+        assert!(text.ends_with("broke on it: row 7"), "{text}");
+        let after = with_tools::<forebay_prepare::Error>(|tools| {
+            assert!(tools.bytes.is_empty());
+            Ok(())
+        });
+        assert_eq!(after, Ok(()));
     }
 }

@@ -134,7 +134,7 @@ impl Recipe {
     }
 
     /// Makes of a decoded image what [`Recipe::prepare`] makes of it encoded: the same bytes,
-    /// unless the recipe decodes `fast`, which takes a smaller scale where that is enough.
+    /// unless the recipe decodes `fast`, which then takes a smaller scale or another decoder.
     pub fn prepare_decoded(
         &self,
         image: Pixels<'_>,

@@ -86,6 +86,31 @@ fn a_draw_gives_the_same_bytes_whatever_came_before() {
     assert_ne!(fresh(0), fresh(1));
 }
 
+/// Of a file only the box is decoded, in another form of pixels than a whole image has.
+#[test]
+fn a_file_gives_what_its_decoded_image_gives() {
+    let recipe = recipe("chw", ALL);
+    for encoded in [
+        &include_bytes!("golden/420.jpg")[..],
+        include_bytes!("golden/grey.jpg"),
+        include_bytes!("golden/cmyk.jpg"),
+        include_bytes!("golden/progressive.jpg"),
+    ] {
+        let (mut of_file, mut of_image) = (Scratch::default(), Scratch::default());
+        for position in 0..40 {
+            let draw = Draw { position, ..DRAW };
+            let mut made = [(); 2].map(|()| vec![0; recipe.shape().bytes()]);
+            let [file, image] = &mut made;
+            recipe.prepare(encoded, draw, &mut of_file, file).unwrap();
+            let pixels = recipe.decode(encoded, &mut of_file).unwrap();
+            recipe
+                .prepare_decoded(pixels, draw, &mut of_image, image)
+                .unwrap();
+            assert_eq!(file, image, "position {position}");
+        }
+    }
+}
+
 #[test]
 fn channels_last_holds_the_same_values() {
     let (first, last) = (recipe("chw", ALL), recipe("hwc", ALL));

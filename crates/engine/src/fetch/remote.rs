@@ -1,16 +1,19 @@
 //! Objects of a store: asked for ahead, many at a time; they arrive in the tier.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::{Fill, Flight, FlightResult, Lookup};
-use forebay_origin::{Dataset, Sink};
+use forebay_origin::{Dataset, Group, Sink};
+use futures_util::FutureExt;
 
 use super::bad::{self, Cause};
 use super::{count_hit, count_read, decoded, finish};
 use crate::Error;
 use crate::job::Desk;
-use crate::preparation::{Stock, in_slot};
+use crate::preparation::{Stock, in_slot, words};
 use crate::slab::SlabWriter;
 use crate::task::{Outcome, Place, Task};
 
@@ -125,28 +128,48 @@ fn spawn_reads(desk: &Arc<Desk>, place: Place, into_slab: bool, reads: Vec<(Task
             .unzip();
         let desk = desk.clone();
         desk.plant.runtime().clone().spawn(async move {
-            let mut targets = targets;
-            let outcomes = match desk.dataset.read_group(&group, &mut targets).await {
-                Ok(()) => {
-                    tasks.iter().for_each(|task| count_read(&desk, task));
-                    tasks
-                        .into_iter()
-                        .zip(targets.into_iter().map(Target::done))
-                        .collect()
-                }
-                // One bad member must not take the others with it: each on its own.
-                Err(error) if tasks.len() > 1 && error.blames_the_sample() => {
-                    one_by_one(&desk, tasks, targets).await
-                }
-                Err(error) => {
-                    drop(targets);
-                    group_failed(&desk, tasks, error).await
-                }
-            };
+            let reading = read_group(&desk, &group, tasks.clone(), targets);
+            // A panic is a bug; without outcomes the batch would wait for ever.
+            let outcomes = AssertUnwindSafe(reading)
+                .catch_unwind()
+                .await
+                .unwrap_or_else(|panic| broken(tasks, &*panic));
             finish(&desk, place, into_slab, outcomes);
             settle(&desk);
         });
     }
+}
+
+async fn read_group(
+    desk: &Arc<Desk>,
+    group: &Group,
+    tasks: Vec<Task>,
+    mut targets: Vec<Target>,
+) -> Vec<(Task, Outcome)> {
+    match desk.dataset.read_group(group, &mut targets).await {
+        Ok(()) => {
+            tasks.iter().for_each(|task| count_read(desk, task));
+            let done = targets.into_iter().map(Target::done);
+            tasks.into_iter().zip(done).collect()
+        }
+        // One bad member must not take the others with it: each on its own.
+        Err(error) if tasks.len() > 1 && error.blames_the_sample() => {
+            one_by_one(desk, tasks, targets).await
+        }
+        Err(error) => {
+            drop(targets);
+            group_failed(desk, tasks, error).await
+        }
+    }
+}
+
+fn broken(tasks: Vec<Task>, panic: &(dyn Any + Send)) -> Vec<(Task, Outcome)> {
+    let failed = |task| {
+        let source = std::io::Error::other(words(panic).to_owned());
+        let what = "a network task broke";
+        (task, Outcome::Failed(Error::System { what, source }))
+    };
+    tasks.into_iter().map(failed).collect()
 }
 
 /// The road failed for all of a group: its first slot tells why, which is the one that

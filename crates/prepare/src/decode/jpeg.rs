@@ -162,10 +162,7 @@ fn part(
 ) -> Result<(), Error> {
     let all = aim.scale.size(header.size);
     judge(turbo.aim(aim.scale.factor(), all, aim.crop))?;
-    let size = aim.crop.map_or(all, |crop| Size {
-        width: crop.width,
-        height: crop.height,
-    });
+    let size = aim.crop.map_or(all, Rect::size);
     if !header.four_inks {
         out.reshape(size, aim.channels)?;
         let format = match aim.channels {

@@ -38,7 +38,8 @@ pub(crate) struct Decoders {
 /// How to decode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// Fast DCT and DCT scaling instead of Pillow's exact pixels.
+    /// Quickly instead of with Pillow's exact pixels: a rougher DCT, DCT scaling, the passes of a
+    /// resize in the cheaper order.
     pub(crate) fast: bool,
     /// Turn the image as its EXIF orientation says.
     pub(crate) orient: bool,
@@ -88,6 +89,11 @@ impl Rect {
             width,
             height,
         }
+    }
+
+    pub(crate) fn size(self) -> Size {
+        let Rect { width, height, .. } = self;
+        Size { width, height }
     }
 
     /// Of the same size.

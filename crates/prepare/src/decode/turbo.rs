@@ -140,11 +140,7 @@ impl Turbo {
             }
         };
         self.complaint(code)?;
-        let cropped = crop.map(|crop| Size {
-            width: crop.width,
-            height: crop.height,
-        });
-        self.extent = Some(cropped.unwrap_or(scaled));
+        self.extent = Some(crop.map_or(scaled, Rect::size));
         Ok(())
     }
 

@@ -29,21 +29,21 @@ pub(crate) struct Canvas<'a> {
     /// Size of the buffer that is viewed.
     whole: Size,
     view: Rect,
-    /// Bytes a pixel: 1 (grey), or as the decoded image has.
+    /// Bytes a pixel: 1 (grey), 3 (RGB), or 4 of which the last means nothing.
     pub(super) channels: usize,
     mirrored: bool,
     upended: bool,
-    /// Resize in whichever order of passes is quickest, rather than in Pillow's.
-    pub(super) quick: bool,
+    /// Resize with the cheaper pass first, rather than in Pillow's order.
+    pub(super) fast: bool,
     pub(super) buffers: &'a mut Buffers,
 }
 
 impl<'a> Canvas<'a> {
-    /// A view of a decoded image. With `quick`, pixels may differ a little from Pillow's.
+    /// A view of a decoded image. With `fast`, pixels may differ a little from Pillow's.
     pub(crate) fn new(
         image: Image<'a>,
         view: Rect,
-        quick: bool,
+        fast: bool,
         buffers: &'a mut Buffers,
     ) -> Canvas<'a> {
         let (mirrored, upended) = (false, false);
@@ -54,16 +54,13 @@ impl<'a> Canvas<'a> {
             channels: image.channels,
             mirrored,
             upended,
-            quick,
+            fast,
             buffers,
         }
     }
 
     pub(crate) fn size(&self) -> Size {
-        Size {
-            width: self.view.width,
-            height: self.view.height,
-        }
+        self.view.size()
     }
 
     pub(crate) fn channels(&self) -> usize {
@@ -296,21 +293,13 @@ pub(super) mod tests {
         steps: impl FnOnce(&mut Canvas<'_>),
     ) -> Vec<Vec<u8>> {
         let mut buffers = Buffers::default();
-        let (size, view) = (
-            Size { width, height },
-            Rect {
-                left: 0,
-                top: 0,
-                width,
-                height,
-            },
-        );
+        let size = Size { width, height };
         let image = Image {
             bytes: rgb,
             channels: 3,
             size,
         };
-        let mut canvas = Canvas::new(image, view, false, &mut buffers);
+        let mut canvas = Canvas::new(image, Rect::whole(size), false, &mut buffers);
         steps(&mut canvas);
         let (channels, mirrored) = (canvas.channels, canvas.mirrored());
         canvas

@@ -87,11 +87,11 @@ impl Canvas<'_> {
         if to == self.size() {
             return;
         }
-        let (channels, quick) = (self.channels, self.quick);
+        let (channels, fast) = (self.channels, self.fast);
         self.replace(to, channels, |seen, out, tools| {
             match filter.convolution() {
                 Some(filter) => {
-                    let down_first = match quick {
+                    let down_first = match fast {
                         true => seen.view.height > to.height,
                         false => pillow_goes_down_first(seen.view, to),
                     };
@@ -116,8 +116,8 @@ impl Filter {
 }
 
 /// Across and down, rounded to bytes in between: another order is another image where a filter
-/// overshoots (bicubic, lanczos), and else differs by the rounding. Going down is the cheaper pass
-/// of the two, so it is the quicker first one where it leaves fewer rows to go across.
+/// overshoots (bicubic, lanczos), and else differs by the rounding. Going down costs less a pixel
+/// than going across: fast mode does it first wherever it leaves fewer rows.
 fn convolve(
     seen: Seen<'_>,
     to: Size,

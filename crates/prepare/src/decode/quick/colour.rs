@@ -12,9 +12,9 @@ pub(super) fn pixels(luma: &[u8], blue: &[u8], red: &[u8], out: &mut [[u8; 4]]) 
         let luma = i16::from(luma) << 4 | 8;
         let (blue, red) = (centred(blue), centred(red));
         *out = [
-            byte(luma + part(red, RED)),
-            byte(luma - part(blue, GREEN[0]) - part(red, GREEN[1])),
-            byte(luma + part(blue, BLUE)),
+            byte(luma + share(red, RED)),
+            byte(luma - share(blue, GREEN[0]) - share(red, GREEN[1])),
+            byte(luma + share(blue, BLUE)),
             0,
         ];
     }
@@ -27,7 +27,7 @@ pub(super) fn grey(luma: &[u8], out: &mut [[u8; 4]]) {
 }
 
 /// Each twice.
-pub(super) fn widen(row: &[u8], out: &mut [u8]) {
+pub(super) fn double(row: &[u8], out: &mut [u8]) {
     for (&sample, out) in row.iter().zip(out.as_chunks_mut::<2>().0) {
         *out = [sample; 2];
     }
@@ -38,7 +38,7 @@ fn centred(chroma: u8) -> i16 {
 }
 
 /// In sixteenths.
-fn part(chroma: i16, factor: i16) -> i16 {
+fn share(chroma: i16, factor: i16) -> i16 {
     ((i32::from(chroma) * i32::from(factor)) >> 16) as i16
 }
 

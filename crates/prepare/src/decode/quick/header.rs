@@ -4,23 +4,26 @@ use super::super::Size;
 use super::super::markers::Segments;
 use super::huffman::Code;
 
-/// One of the colours.
+/// The longest edge that libjpeg takes.
+const LONGEST: u16 = 65_500;
+
+/// Luma, or one of the chromas.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct Component<'a> {
     /// Blocks of an MCU, across and down.
     pub(super) across: u32,
     pub(super) down: u32,
     /// Steps of the coefficients, in the order in which they are coded.
     pub(super) steps: &'a [u8; 64],
-    /// For the first coefficient of a block, and for the others.
+    /// For DC and for AC coefficients.
     pub(super) codes: [Code<'a>; 2],
 }
 
-/// A file of one scan of all colours.
+/// A file of one scan of all components.
 #[derive(Debug)]
 pub(super) struct Header<'a> {
     pub(super) size: Size,
-    pub(super) parts: Vec<Part<'a>>,
+    pub(super) components: Vec<Component<'a>>,
     /// So many MCUs from restart to restart; 0: none.
     pub(super) restart: u32,
     pub(super) scan: &'a [u8],
@@ -47,11 +50,13 @@ impl<'a> Header<'a> {
                 0xc4 => found.take_codes(payload)?,
                 0xc0 | 0xc1 if found.frame.is_none() => found.frame = Some(payload),
                 0xc0..=0xcf => return None,
-                0xdd => found.restart = u16::from_be_bytes(*payload.first_chunk()?).into(),
-                0xe0 => found.jfif |= payload.starts_with(b"JFIF\0"),
+                0xdd => found.restart = u16::from_be_bytes(payload.try_into().ok()?).into(),
+                0xe0 => found.jfif |= payload.starts_with(b"JFIF\0") && payload.len() >= 14,
                 0xee => found.adobe |= payload.starts_with(b"Adobe"),
                 0xda => return found.finish(payload, segments.rest()),
-                _ => {}
+                // What applications and people wrote.
+                0xe1..=0xef | 0xfe => {}
+                _ => return None,
             }
         }
         None
@@ -84,23 +89,24 @@ impl<'a> Found<'a> {
         let &[8, h1, h0, w1, w0, count, ref parts @ ..] = self.frame? else {
             return None;
         };
-        let (parts, _) = parts.as_chunks::<3>();
+        let (parts, []) = parts.as_chunks::<3>() else {
+            return None;
+        };
         let (&in_scan, rest) = scan_header.split_first()?;
-        let colours = usize::from(count);
-        if in_scan != count || parts.len() != colours || !matches!(colours, 1 | 3) {
+        if in_scan != count || parts.len() != usize::from(count) || !matches!(count, 1 | 3) {
             return None;
         }
-        let (codes, rest) = rest.split_at_checked(2 * colours)?;
+        let (codes, rest) = rest.split_at_checked(2 * parts.len())?;
         if *rest != [0, 63, 0] || !self.is_ycc(parts) {
             return None;
         }
-        let mut found = Vec::with_capacity(colours);
+        let mut found = Vec::with_capacity(parts.len());
         for (&[name, factors, steps], &[scanned, tables]) in parts.iter().zip(codes.as_chunks().0) {
             if scanned != name {
                 return None;
             }
             let code = |class: usize, which: u8| *self.codes[class].get(usize::from(which))?;
-            found.push(Part {
+            found.push(Component {
                 across: (factors >> 4).into(),
                 down: (factors & 15).into(),
                 steps: (*self.steps.get(usize::from(steps))?)?,
@@ -108,25 +114,27 @@ impl<'a> Found<'a> {
             });
         }
         match &mut found[..] {
-            // The factors of a lone colour mean nothing.
+            // The factors of a lone component mean nothing.
             [grey] => (grey.across, grey.down) = (1, 1),
             [luma, chroma @ ..] => {
-                let halved = |factor: u32| matches!(factor, 1 | 2);
-                if !halved(luma.across) || !halved(luma.down) {
-                    return None;
-                }
-                if chroma.iter().any(|part| (part.across, part.down) != (1, 1)) {
+                let known = |factor: u32| matches!(factor, 1 | 2);
+                let single = |chroma: &Component<'_>| (chroma.across, chroma.down) == (1, 1);
+                if !known(luma.across) || !known(luma.down) || !chroma.iter().all(single) {
                     return None;
                 }
             }
             [] => return None,
         }
+        let (width, height) = (u16::from_be_bytes([w1, w0]), u16::from_be_bytes([h1, h0]));
+        if width > LONGEST || height > LONGEST {
+            return None;
+        }
         Some(Header {
             size: Size {
-                width: u16::from_be_bytes([w1, w0]).into(),
-                height: u16::from_be_bytes([h1, h0]).into(),
+                width: width.into(),
+                height: height.into(),
             },
-            parts: found,
+            components: found,
             restart: self.restart,
             scan,
         })

@@ -4,7 +4,7 @@
 //! nearly always hold a whole coefficient, code and value, and the entry has what becomes of it:
 //!
 //! ```text
-//!   word   110 01 | 1010 ...      entry   value 1, after 2 zeros, 5 bits
+//!   word   110 10 | 1010 ...      entry   value 2, after no zeros, 5 bits
 //!          code value
 //! ```
 //!
@@ -13,6 +13,9 @@
 
 /// So many bits are looked at.
 const LOOK: u32 = 11;
+
+/// Bytes that are looked at behind the last one.
+pub(super) const BEHIND: usize = 8;
 
 /// A run that ends the block, from wherever it begins.
 const END: usize = 64;
@@ -113,7 +116,7 @@ pub(super) struct Code<'a> {
     pub(super) symbols: &'a [u8],
 }
 
-/// One code: for differences of the first coefficient, or for the others.
+/// One code: for DC coefficients (differences of them), or for AC ones.
 #[derive(Debug)]
 pub(super) struct Table {
     look: Box<[Entry; 1 << LOOK]>,
@@ -123,19 +126,26 @@ pub(super) struct Table {
     /// code of it to the place of its symbol.
     ends: [u32; 17],
     shift: [i32; 17],
-    first: bool,
+    dc: bool,
 }
 
 impl Table {
-    /// `first`: whether it is for the first coefficient of a block.
-    pub(super) fn new(first: bool) -> Table {
+    pub(super) fn dc() -> Table {
+        Table::new(true)
+    }
+
+    pub(super) fn ac() -> Table {
+        Table::new(false)
+    }
+
+    fn new(dc: bool) -> Table {
         Table {
             look: Box::new([Entry::NONE; 1 << LOOK]),
             leap: Box::new([Leap::NONE; 1 << LOOK]),
             symbols: [0; 256],
             ends: [0; 17],
             shift: [0; 17],
-            first,
+            dc,
         }
     }
 
@@ -161,13 +171,14 @@ impl Table {
                 code += 1;
                 at += 1;
             }
-            if code > 1 << length {
+            // All ones is no code.
+            if code >= 1 << length {
                 return None;
             }
             self.ends[length as usize] = code << (16 - length);
             code <<= 1;
         }
-        if !self.first {
+        if !self.dc {
             self.find_leaps();
         }
         (at == symbols.len()).then_some(())
@@ -189,7 +200,7 @@ impl Table {
 
     /// Zeros before the value, and its bits.
     fn meaning(&self, symbol: u8) -> Option<(usize, u32)> {
-        match (self.first, symbol >> 4, symbol & 15) {
+        match (self.dc, symbol >> 4, symbol & 15) {
             (true, 0, size @ 0..=11) => Some((0, size.into())),
             (true, ..) => None,
             // Sixteen zeros, or the end; no other run is without a value.
@@ -240,7 +251,7 @@ pub(super) struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    /// Eight zeros at the end of `bytes` are not to be read: they are there to be looked at.
+    /// `bytes` end in [`BEHIND`] zeros, which are not to be read.
     pub(super) fn new(bytes: &'a [u8]) -> Bits<'a> {
         Bits {
             bytes,
@@ -252,7 +263,7 @@ impl<'a> Bits<'a> {
 
     /// Whether more was read than there is.
     pub(super) fn are_used_up(&self) -> bool {
-        self.next * 8 > self.bytes.len() * 8 + self.count as usize
+        (self.next + BEHIND) * 8 > self.bytes.len() * 8 + self.count as usize
     }
 
     /// At least 56 bits: two codes with their values. Behind the end come zeros.
@@ -274,22 +285,22 @@ impl<'a> Bits<'a> {
         self.count -= bits;
     }
 
-    /// The next block: gives by how much its first coefficient differs from that of the block
+    /// The next block: gives by how much its DC coefficient differs from that of the block
     /// before, and puts the others, up to the one that is coded as number `last`, where they
     /// belong among zeros.
     pub(super) fn block(
         &mut self,
-        first: &Table,
-        others: &Table,
+        dc: &Table,
+        ac: &Table,
         last: usize,
         block: &mut Block,
     ) -> Option<i32> {
-        let difference = self.first(first)?;
+        let difference = self.difference(dc)?;
         let mut at = 1;
         'block: while at <= last {
             self.fill();
             for _ in 0..2 {
-                let entry = others.find(self.word)?;
+                let entry = ac.find(self.word)?;
                 at += entry.run();
                 block[usize::from(PLACES[at & 127])] = entry.value() as i16;
                 self.take(entry.bits());
@@ -299,36 +310,36 @@ impl<'a> Bits<'a> {
                 }
             }
         }
-        self.finish(others, at)?;
+        self.finish(ac, at)?;
         Some(difference)
     }
 
     /// The next block, of which only that difference counts.
-    pub(super) fn pass(&mut self, first: &Table, others: &Table) -> Option<i32> {
-        let difference = self.first(first)?;
-        self.finish(others, 1)?;
+    pub(super) fn skip(&mut self, dc: &Table, ac: &Table) -> Option<i32> {
+        let difference = self.difference(dc)?;
+        self.finish(ac, 1)?;
         Some(difference)
     }
 
     #[inline(always)]
-    fn first(&mut self, table: &Table) -> Option<i32> {
+    fn difference(&mut self, dc: &Table) -> Option<i32> {
         self.fill();
-        let entry = table.find(self.word)?;
+        let entry = dc.find(self.word)?;
         self.take(entry.bits());
         Some(entry.value())
     }
 
     /// To the end of the block, from its coefficient number `at` on.
     #[inline(always)]
-    fn finish(&mut self, others: &Table, mut at: usize) -> Option<()> {
+    fn finish(&mut self, ac: &Table, mut at: usize) -> Option<()> {
         while at < 64 {
             self.fill();
             // Two leaps and a coefficient have no more bits than were filled in, nor have three leaps.
             for _ in 0..3 {
-                let leap = others.leap[(self.word >> (64 - LOOK)) as usize];
+                let leap = ac.leap[(self.word >> (64 - LOOK)) as usize];
                 // What comes behind the last coefficient belongs to the next block.
                 if leap.bits() == 0 || at + leap.before_last() >= 64 {
-                    let entry = others.find(self.word)?;
+                    let entry = ac.find(self.word)?;
                     at += entry.run() + 1;
                     self.take(entry.bits());
                     break;

@@ -9,7 +9,7 @@
 //!   scan     the coded bytes, without stuffing, from restart to restart
 //!   huffman  bits -> coefficients, or past those that are not wanted
 //!   transform  coefficients -> samples, at 8/8, 4/8, 2/8 or 1/8
-//!   strips   one row of MCUs as samples of each colour -> rows of pixels
+//!   strips   one row of MCUs as samples of each component -> rows of pixels (colour)
 //! ```
 //!
 //! Whatever is not as it should be is left to libjpeg as well, which then decides what becomes of
@@ -22,7 +22,7 @@ mod scan;
 mod strips;
 mod transform;
 
-use header::{Header, Part};
+use header::{Component, Header};
 use huffman::Table;
 use scan::{Reader, Scan};
 use strips::Strips;
@@ -39,18 +39,18 @@ pub(super) struct Quick {
     strips: Strips,
 }
 
-/// The codes of one colour.
+/// The codes of one component.
 #[derive(Debug)]
 struct Tables {
-    first: Table,
-    others: Table,
+    dc: Table,
+    ac: Table,
 }
 
 impl Default for Quick {
     fn default() -> Quick {
         let tables = || Tables {
-            first: Table::new(true),
-            others: Table::new(false),
+            dc: Table::dc(),
+            ac: Table::ac(),
         };
         Quick {
             scan: Scan::default(),
@@ -75,19 +75,15 @@ impl Quick {
             strips,
         } = self;
         let header = Header::read(encoded)?;
-        for (tables, part) in tables.iter_mut().zip(&header.parts) {
-            let [first, others] = part.codes;
-            tables.first.load(first)?;
-            tables.others.load(others)?;
+        for (tables, component) in tables.iter_mut().zip(&header.components) {
+            let [dc, ac] = component.codes;
+            tables.dc.load(dc)?;
+            tables.ac.load(ac)?;
         }
-        scan.take(header.scan);
         let layout = Layout::new(&header, scale, wanted);
+        scan.take(header.scan, layout.intervals(header.restart));
         strips.make_room(&layout);
-        let size = Size {
-            width: wanted.width,
-            height: wanted.height,
-        };
-        out.reshape(size, 4).ok()?;
+        out.reshape(wanted.size(), 4).ok()?;
         let mut reader = scan.read(header.restart)?;
         for row in 0..layout.rows.end {
             let seen = layout.rows.contains(row);
@@ -96,24 +92,27 @@ impl Quick {
                 if seen && layout.columns.contains(column) {
                     strips.decode(&mut reader, tables, &layout, column)?;
                 } else {
-                    pass(&mut reader, tables, &layout)?;
+                    skip(&mut reader, tables, &layout)?;
                 }
+            }
+            if reader.is_used_up() {
+                return None;
             }
             if seen {
                 strips.paint(&layout, row, out);
             }
         }
-        (!reader.is_used_up()).then_some(())
+        Some(())
     }
 }
 
 /// Reads past an MCU.
-fn pass(reader: &mut Reader<'_>, tables: &[Tables; 3], layout: &Layout) -> Option<()> {
-    let planes = layout.planes.iter().zip(tables).zip(&mut reader.first);
-    for ((plane, tables), first) in planes {
+fn skip(reader: &mut Reader<'_>, tables: &[Tables; 3], layout: &Layout) -> Option<()> {
+    let planes = layout.planes.iter().zip(tables).zip(&mut reader.dc);
+    for ((plane, tables), dc) in planes {
         for _ in 0..plane.across * plane.down {
-            let coefficient = reader.bits.pass(&tables.first, &tables.others)?;
-            *first = first.wrapping_add(coefficient);
+            let difference = reader.bits.skip(&tables.dc, &tables.ac)?;
+            *dc = dc.wrapping_add(difference);
         }
     }
     Some(())
@@ -132,7 +131,7 @@ struct Layout {
     planes: Vec<Plane>,
 }
 
-/// How one colour is decoded.
+/// How one component is decoded.
 #[derive(Debug)]
 struct Plane {
     /// Blocks of an MCU.
@@ -146,7 +145,7 @@ struct Plane {
 
 impl Layout {
     fn new(header: &Header<'_>, scale: Scale, wanted: Rect) -> Layout {
-        let luma = &header.parts[0];
+        let luma = &header.components[0];
         let whole = Size {
             width: 8 * luma.across,
             height: 8 * luma.down,
@@ -154,16 +153,25 @@ impl Layout {
         let unit = scale.size(whole);
         let columns = Span::over(wanted.left, wanted.width, unit.width);
         let rows = Span::over(wanted.top, wanted.height, unit.height);
-        let parts = header.parts.iter();
+        let components = header.components.iter();
         Layout {
             wanted,
             unit,
             columns,
             rows,
             in_row: header.size.width.div_ceil(whole.width),
-            planes: parts
-                .map(|part| Plane::new(part, luma, unit, columns))
+            planes: components
+                .map(|component| Plane::new(component, luma, unit, columns))
                 .collect(),
+        }
+    }
+
+    /// How many intervals between restarts the rows have that are to be read.
+    fn intervals(&self, restart: u32) -> usize {
+        let units = u64::from(self.in_row) * u64::from(self.rows.end);
+        match restart {
+            0 => 1,
+            restart => units.div_ceil(restart.into()) as usize,
         }
     }
 
@@ -180,7 +188,7 @@ impl Layout {
 impl Plane {
     /// Chroma with half of luma's blocks each way is made as large as luma by its transform, where
     /// that is not at its largest anyway.
-    fn new(part: &Part<'_>, luma: &Part<'_>, unit: Size, columns: Span) -> Plane {
+    fn new(part: &Component<'_>, luma: &Component<'_>, unit: Size, columns: Span) -> Plane {
         let edge = (unit.width / luma.across) as usize;
         let halved = part.across * 2 == luma.across && part.down * 2 == luma.down;
         let edge = if halved && edge < 8 { 2 * edge } else { edge };

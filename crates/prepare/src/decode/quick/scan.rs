@@ -1,22 +1,20 @@
 //! The coded bytes of an image, and the way through them.
 
-use super::huffman::Bits;
-
-/// Bytes that the reader of bits looks at behind the last one.
-const BEHIND: usize = 8;
+use super::huffman::{BEHIND, Bits};
 
 /// A scan without what was stuffed into it, and with room between restarts.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     bytes: Vec<u8>,
-    /// Where each part, from restart to restart, ends.
+    /// Where each interval, from restart to restart, ends.
     ends: Vec<usize>,
 }
 
 impl Scan {
-    /// Takes over the bytes up to the marker that ends them. Behind each 0xff of the codes a zero
-    /// was stuffed in, so that it is not taken for a marker.
-    pub(super) fn take(&mut self, mut stuffed: &[u8]) {
+    /// Takes over the bytes of so many intervals, or up to the marker that ends them. Behind each
+    /// 0xff of the codes a zero was stuffed in, so that it is not taken for a marker. Restarts are
+    /// numbered: if one was lost, what follows would stand at a wrong place.
+    pub(super) fn take(&mut self, mut stuffed: &[u8], intervals: usize) {
         self.bytes.clear();
         self.ends.clear();
         loop {
@@ -28,28 +26,31 @@ impl Scan {
                     stuffed = &stuffed[at + 2..];
                 }
                 Some(0xff) => stuffed = &stuffed[at + 1..],
-                Some(0xd0..=0xd7) => {
-                    self.end_part();
+                Some(&marker)
+                    if marker == 0xd0 + (self.ends.len() % 8) as u8
+                        && self.ends.len() + 1 < intervals =>
+                {
+                    self.end_interval();
                     stuffed = &stuffed[at + 2..];
                 }
                 _ => break,
             }
         }
-        self.end_part();
+        self.end_interval();
     }
 
-    fn end_part(&mut self) {
+    fn end_interval(&mut self) {
         self.ends.push(self.bytes.len());
         self.bytes.extend_from_slice(&[0; BEHIND]);
     }
 
-    /// From the beginning; `restart` MCUs are in a part, 0: all.
+    /// From the beginning; `restart` MCUs are in an interval, 0: all.
     pub(super) fn read(&self, restart: u32) -> Option<Reader<'_>> {
         let mut reader = Reader {
             bits: Bits::new(&[]),
-            first: [0; 3],
+            dc: [0; 3],
             scan: self,
-            part: 0,
+            interval: 0,
             restart,
             left: 0,
         };
@@ -62,11 +63,11 @@ impl Scan {
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     pub(super) bits: Bits<'a>,
-    /// The first coefficient of the last block, of each colour.
-    pub(super) first: [i32; 3],
+    /// The DC coefficient of the last block, of each component.
+    pub(super) dc: [i32; 3],
     scan: &'a Scan,
-    /// The next part.
-    part: usize,
+    /// The next one.
+    interval: usize,
     restart: u32,
     /// MCUs until the next restart.
     left: u32,
@@ -93,14 +94,14 @@ impl Reader<'_> {
 
     fn begin(&mut self) -> Option<()> {
         let Scan { bytes, ends } = self.scan;
-        let end = *ends.get(self.part)?;
-        let start = match self.part {
+        let end = *ends.get(self.interval)?;
+        let start = match self.interval {
             0 => 0,
-            part => ends[part - 1] + BEHIND,
+            interval => ends[interval - 1] + BEHIND,
         };
         self.bits = Bits::new(&bytes[start..end + BEHIND]);
-        self.first = [0; 3];
-        self.part += 1;
+        self.dc = [0; 3];
+        self.interval += 1;
         self.left = match self.restart {
             0 => u32::MAX,
             restart => restart,
@@ -113,20 +114,38 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn stuffing_goes_and_parts_are_apart() {
+    fn taken(stuffed: &[u8], intervals: usize) -> Scan {
         let mut scan = Scan::default();
-        scan.take(&[1, 0xff, 0, 2, 0xff, 0xff, 0xd3, 3, 0xff, 0xd9, 4]);
-        let parts = [&[1, 0xff, 2][..], &[0; BEHIND], &[3], &[0; BEHIND]].concat();
-        assert_eq!((scan.bytes, scan.ends), (parts, vec![3, 3 + BEHIND + 1]));
+        scan.take(stuffed, intervals);
+        scan
+    }
+
+    #[test]
+    fn stuffing_goes_and_intervals_are_apart() {
+        let scan = taken(&[1, 0xff, 0, 2, 0xff, 0xff, 0xd0, 3, 0xff, 0xd9, 4], 2);
+        let bytes = [&[1, 0xff, 2][..], &[0; BEHIND], &[3], &[0; BEHIND]].concat();
+        assert_eq!((scan.bytes, scan.ends), (bytes, vec![3, 3 + BEHIND + 1]));
     }
 
     #[test]
     fn a_scan_that_just_stops_is_taken_as_far_as_it_goes() {
         for cut in [&[7, 8][..], &[7, 8, 0xff]] {
-            let mut scan = Scan::default();
-            scan.take(cut);
-            assert_eq!(scan.ends, [2]);
+            assert_eq!(taken(cut, 1).ends, [2]);
         }
+    }
+
+    #[test]
+    fn a_restart_out_of_turn_ends_the_scan() {
+        assert_eq!(taken(&[1, 0xff, 0xd1, 2], 9).ends, [1]);
+        assert_eq!(taken(&[1, 0xff, 0xd0, 2, 0xff, 0xd0, 3], 9).ends.len(), 2);
+    }
+
+    #[test]
+    fn restarts_beyond_the_image_take_no_memory() {
+        let flood: Vec<u8> = (0..1000_u32)
+            .flat_map(|at| [0xff, 0xd0 + (at % 8) as u8])
+            .collect();
+        assert_eq!(taken(&flood, 3).ends.len(), 3);
+        assert_eq!(taken(&flood, 1).ends.len(), 1);
     }
 }

@@ -1,15 +1,16 @@
-//! One row of MCUs: first as samples of each colour, then as rows of pixels.
+//! One row of MCUs: first as samples of each component, then as rows of pixels.
 
 use super::super::Raster;
 use super::huffman::Block;
 use super::scan::Reader;
 use super::{Layout, Plane, Tables, colour, transform};
 
-/// Samples of the wanted MCUs of a row, by colour; and chroma of one row of pixels, widened.
+/// Samples of the wanted MCUs of a row, by component; and chroma of one row of pixels, each
+/// sample twice.
 #[derive(Debug, Default)]
 pub(super) struct Strips {
     samples: [Vec<u8>; 3],
-    wide: [Vec<u8>; 2],
+    doubled: [Vec<u8>; 2],
 }
 
 impl Strips {
@@ -17,8 +18,8 @@ impl Strips {
         for (samples, plane) in self.samples.iter_mut().zip(&layout.planes) {
             samples.resize(plane.stride * plane.down * plane.edge, 0);
         }
-        for wide in &mut self.wide {
-            wide.resize(layout.planes[0].stride, 0);
+        for doubled in &mut self.doubled {
+            doubled.resize(layout.planes[0].stride, 0);
         }
     }
 
@@ -31,17 +32,15 @@ impl Strips {
         column: u32,
     ) -> Option<()> {
         let column = (column - layout.columns.first) as usize;
-        let planes = layout.planes.iter().zip(tables).zip(&mut reader.first);
-        for (((plane, tables), first), samples) in planes.zip(&mut self.samples) {
+        let planes = layout.planes.iter().zip(tables).zip(&mut reader.dc);
+        for (((plane, tables), dc), samples) in planes.zip(&mut self.samples) {
             let last = transform::last(plane.edge);
             for place in places(plane, column) {
                 let mut block: Block = [0; 65];
-                let coefficient =
-                    reader
-                        .bits
-                        .block(&tables.first, &tables.others, last, &mut block)?;
-                *first = first.wrapping_add(coefficient);
-                block[0] = *first as i16;
+                let bits = &mut reader.bits;
+                let difference = bits.block(&tables.dc, &tables.ac, last, &mut block)?;
+                *dc = dc.wrapping_add(difference);
+                block[0] = *dc as i16;
                 let out = &mut samples[place..];
                 transform::write(&block, &plane.steps, plane.edge, out, plane.stride);
             }
@@ -73,11 +72,11 @@ impl Strips {
                 let [blue, red] = [1, 2].map(|number| &line(number)[left..][..width]);
                 colour::pixels(luma, blue, red, out);
             } else {
-                for (number, wide) in (1..).zip(&mut self.wide) {
-                    colour::widen(line(number), wide);
+                for (number, doubled) in (1..).zip(&mut self.doubled) {
+                    colour::double(line(number), doubled);
                 }
-                let [blue, red] = &self.wide;
-                let [blue, red] = [blue, red].map(|wide| &wide[left..][..width]);
+                let [blue, red] = &self.doubled;
+                let [blue, red] = [blue, red].map(|row| &row[left..][..width]);
                 colour::pixels(luma, blue, red, out);
             }
         }

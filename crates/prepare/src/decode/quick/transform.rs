@@ -87,8 +87,8 @@ fn eight(block: &Block, steps: &Steps) -> [[u8; 8]; 8] {
         let (high, low) = (coefficients.mul_keep_high(steps), coefficients * steps);
         (high << (16 - FINE)) | ((low >> FINE) & i16x8::splat((1 << (16 - FINE)) - 1))
     });
-    let turned = i16x8::transpose(pass(values));
-    let values = i16x8::transpose(pass(turned).map(|value| {
+    let turned = i16x8::transpose(columns(values));
+    let values = i16x8::transpose(columns(turned).map(|value| {
         // The sums are eight times the samples.
         let half = i16x8::splat(1 << (POINT + 2));
         ((value + half) >> (POINT + 3)) + i16x8::splat(128)
@@ -108,7 +108,7 @@ fn eight(block: &Block, steps: &Steps) -> [[u8; 8]; 8] {
 
 /// Eight columns at once.
 #[inline(always)]
-fn pass(v: [i16x8; 8]) -> [i16x8; 8] {
+fn columns(v: [i16x8; 8]) -> [i16x8; 8] {
     // A factor is a whole number and what is missing, in 65536ths.
     let root = |value: i16x8| value + value.mul_keep_high(i16x8::splat(27_146));
     let (sum, difference) = (v[0] + v[4], v[0] - v[4]);
@@ -142,13 +142,14 @@ fn pass(v: [i16x8; 8]) -> [i16x8; 8] {
 
 /// A sample of a sum that is eight times it, with `point` bits behind the point.
 fn sample(sum: i32, point: u32) -> u8 {
-    ((sum + (4 << point)) >> (point + 3))
-        .wrapping_add(128)
-        .clamp(0, 255) as u8
+    (((sum + (4 << point)) >> (point + 3)) + 128).clamp(0, 255) as u8
 }
 
+/// Of a sound image it has 12 bits; what a damaged one has more is cut off, so that no sum
+/// overflows.
 fn value(block: &Block, steps: &Steps, y: usize, x: usize) -> i32 {
-    i32::from(block[8 * y + x]) * steps.plain[8 * y + x]
+    let value = i32::from(block[8 * y + x]) * steps.plain[8 * y + x];
+    i32::from(value as i16)
 }
 
 fn four(block: &Block, steps: &Steps) -> [[u8; 4]; 4] {
@@ -166,13 +167,13 @@ fn four(block: &Block, steps: &Steps) -> [[u8; 4]; 4] {
             sum - outer,
         ]
     };
-    let mut columns = [[0; 4]; 4];
-    for (x, column) in columns.iter_mut().enumerate() {
+    let mut turned = [[0; 4]; 4];
+    for (x, column) in turned.iter_mut().enumerate() {
         let column_values = line(std::array::from_fn(|y| value(block, steps, y, x)));
         *column = column_values.map(|value| value >> (BITS - 3));
     }
     std::array::from_fn(|y| {
-        line(std::array::from_fn(|x| columns[x][y])).map(|sum| sample(sum, BITS + 3))
+        line(std::array::from_fn(|x| turned[x][y])).map(|sum| sample(sum, BITS + 3))
     })
 }
 
@@ -217,6 +218,16 @@ mod tests {
             (sum / 8.0 + 128.0).clamp(0.0, 255.0)
         });
         samples.collect()
+    }
+
+    #[test]
+    fn the_largest_values_do_not_overflow() {
+        let steps = Steps::new(&[255; 64]);
+        for value in [i16::MIN, -1023, 1023, i16::MAX] {
+            for edge in [1, 2, 4, 8] {
+                write(&[value; 65], &steps, edge, &mut [0; 64], edge);
+            }
+        }
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub(super) struct Jpeg {
     pub(super) arithmetic: bool,
     /// In MCUs; 0 is none.
     pub(super) restart: c_int,
+    pub(super) quality: c_int,
 }
 
 pub(super) const PLAIN: Jpeg = Jpeg {
@@ -56,6 +57,7 @@ pub(super) const PLAIN: Jpeg = Jpeg {
     progressive: false,
     arithmetic: false,
     restart: 0,
+    quality: 90,
 };
 
 pub(super) const SAMPLINGS: [tj::TJSAMP; 7] = [
@@ -91,7 +93,7 @@ impl Jpeg {
         unsafe {
             let handle = tj::tj3Init(tj::TJINIT_TJINIT_COMPRESS as c_int);
             let settings = [
-                (tj::TJPARAM_TJPARAM_QUALITY, 90),
+                (tj::TJPARAM_TJPARAM_QUALITY, self.quality),
                 (tj::TJPARAM_TJPARAM_SUBSAMP, self.sampling),
                 (tj::TJPARAM_TJPARAM_PROGRESSIVE, self.progressive.into()),
                 (tj::TJPARAM_TJPARAM_ARITHMETIC, self.arithmetic.into()),

@@ -149,8 +149,8 @@ fn damaged_files_yield_pixels_or_an_error() {
         let mut bytes = seeds[round % seeds.len()].clone();
         mutate(&mut bytes, &mut random);
         let options = Options {
-            fast: round % 3 == 0,
-            orient: round % 5 == 0,
+            fast: random.below(2) == 0,
+            orient: random.below(5) == 0,
             ..LIMIT
         };
         LARGEST.set(0);

@@ -156,16 +156,120 @@ fn other_kinds_are_left_to_libjpeg() {
     }
 }
 
+/// The coarsest steps and the finest: short codes and few values, long codes and large values.
+#[test]
+fn every_quality_is_decoded() {
+    let size = Size {
+        width: 97,
+        height: 61,
+    };
+    let all = Rect::whole(size);
+    let mut quick = Quick::default();
+    for quality in [1, 10, 50, 100] {
+        for sampling in [tj::TJSAMP_TJSAMP_444, tj::TJSAMP_TJSAMP_GRAY] {
+            let kind = Jpeg {
+                sampling,
+                quality,
+                ..PLAIN
+            };
+            let encoded = kind.encode(size.width, size.height);
+            let found = decoded(&mut quick, &encoded, Scale::FULL, all).expect("is known");
+            let (most, mean) = distance(&found, &whole(&encoded, EXACT), all);
+            assert!(most <= 7 && mean < 1.0, "{kind:?}: {most}, {mean}");
+        }
+    }
+}
+
+#[test]
+fn an_image_is_turned_after_it_as_after_libjpeg() {
+    let turned = [
+        &include_bytes!("../../../tests/golden/turned2.jpg")[..],
+        include_bytes!("../../../tests/golden/turned3.jpg"),
+        include_bytes!("../../../tests/golden/turned5.jpg"),
+        include_bytes!("../../../tests/golden/turned6.jpg"),
+        include_bytes!("../../../tests/golden/turned8.jpg"),
+    ];
+    for encoded in turned {
+        let region = |fast: bool| {
+            let options = Options {
+                fast,
+                orient: true,
+                ..EXACT
+            };
+            let mut out = Raster::default();
+            let mut decoders = Decoders::default();
+            let all = Rect::whole(decoders.size(encoded, options).expect("has a size"));
+            let found = decoders.region(encoded, all, None, options, &mut out);
+            assert_eq!(found, Ok(all));
+            (out, all)
+        };
+        let ((found, all), (wanted, _)) = (region(true), region(false));
+        let (_, mean) = distance(&found, &wanted, all);
+        assert!(mean < 8.0, "{mean}");
+    }
+}
+
 #[test]
 fn a_scan_that_ends_too_early_is_left_to_libjpeg() {
-    let encoded = PLAIN.encode(100, 80);
-    let all = Rect::whole(Size {
+    let size = Size {
         width: 100,
         height: 80,
-    });
-    let mut cut = encoded[..encoded.len() / 2].to_vec();
-    cut.extend([0xff, 0xd9]);
+    };
     let mut quick = Quick::default();
-    assert!(decoded(&mut quick, &cut, Scale::FULL, all).is_none());
-    assert!(decoded(&mut quick, &encoded, Scale::FULL, all).is_some());
+    for restart in [0, 1, 4] {
+        let encoded = Jpeg { restart, ..PLAIN }.encode(size.width, size.height);
+        let end = encoded.len() - 2;
+        for missing in [1, 2, 4, 8, 20, end / 2] {
+            let cut = [&encoded[..end - missing], &encoded[end..]].concat();
+            let found = decoded(&mut quick, &cut, Scale::FULL, Rect::whole(size));
+            assert!(found.is_none(), "{missing} bytes, restart {restart}");
+        }
+        let found = decoded(&mut quick, &encoded, Scale::FULL, Rect::whole(size));
+        assert!(found.is_some());
+    }
+}
+
+/// Everything behind it would stand at a wrong place.
+#[test]
+fn a_lost_interval_is_left_to_libjpeg() {
+    let size = Size {
+        width: 100,
+        height: 80,
+    };
+    let encoded = Jpeg {
+        restart: 2,
+        ..PLAIN
+    }
+    .encode(size.width, size.height);
+    let marker = |number: u8| {
+        let found = encoded.windows(2).position(|pair| pair == [0xff, number]);
+        found.expect("there are restarts")
+    };
+    let lost = [&encoded[..marker(0xd2)], &encoded[marker(0xd3)..]].concat();
+    let upper = Rect {
+        height: 60,
+        ..Rect::whole(size)
+    };
+    let mut quick = Quick::default();
+    assert!(decoded(&mut quick, &encoded, Scale::FULL, upper).is_some());
+    assert!(decoded(&mut quick, &lost, Scale::FULL, upper).is_none());
+}
+
+#[test]
+fn rows_below_are_not_read() {
+    let size = Size {
+        width: 100,
+        height: 80,
+    };
+    let mut encoded = PLAIN.encode(size.width, size.height);
+    let upper = Rect {
+        height: 20,
+        ..Rect::whole(size)
+    };
+    let mut quick = Quick::default();
+    let wanted = decoded(&mut quick, &encoded, Scale::FULL, upper).expect("is known");
+    let (half, end) = (encoded.len() * 3 / 4, encoded.len() - 2);
+    encoded[half..end].fill(0x55);
+    let found = decoded(&mut quick, &encoded, Scale::FULL, upper).expect("is all there");
+    assert!(found.rgb == wanted.rgb);
 }
