@@ -463,7 +463,7 @@ def test_an_interrupt_ends_the_wait_for_a_worker(folder):
         from test_workers import *
 
         def wait(raw):
-            print("waiting", flush=True)
+            os.write(1, b"waiting\\n")  # in one piece: two workers come here at once
             time.sleep(LONG)
 
         loader = make(forebay.FileFolder(sys.argv[1], wait), 1, timeout=0)
