@@ -3,7 +3,8 @@
 #
 # The golden images of the tests are what it starts from; what it finds beyond them is kept in
 # fuzz/corpus, and an input that crashes, hangs for a second or takes more than 1 GB in
-# fuzz/artifacts. No nightly compiler is needed: LLVM's coverage pass is in the stable one too.
+# fuzz/artifacts. It takes a C++ compiler, for libFuzzer, but no nightly Rust: LLVM's coverage pass
+# is in the stable one too.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 

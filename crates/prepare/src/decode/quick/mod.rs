@@ -1,7 +1,7 @@
 //! Fast mode's own decoder, for the kind of JPEG that nearly all photos are.
 //!
-//! libjpeg-turbo takes two thirds of an image's time for its Huffman codes, whatever the scale, so
-//! a smaller scale or a rougher transform saves little. Here they take half as long: see
+//! libjpeg-turbo takes two thirds of an image's time for its Huffman codes, which a smaller scale
+//! or a rougher transform does not change, so those save little. Here they take half as long: see
 //! [`huffman`]. What is decoded is the box that is wanted and nothing else.
 //!
 //! ```text
