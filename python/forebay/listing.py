@@ -49,10 +49,15 @@ def manifest_of_valid_files(
     return _keep(text.getvalue().encode()), classes
 
 
-def _keep(content: bytes) -> str:
-    base = os.environ.get("FOREBAY_CACHE") or os.path.join(
+def cache_home() -> str:
+    """Where caches are by default: FOREBAY_CACHE, else where XDG says."""
+    return os.environ.get("FOREBAY_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "forebay"
     )
+
+
+def _keep(content: bytes) -> str:
+    base = cache_home()
     name = hashlib.sha256(content).hexdigest()[:32] + ".csv"
     try:
         return _write(os.path.join(base, "manifests"), name, content)

@@ -16,6 +16,7 @@ import torch.utils.data
 
 from forebay import _forebay
 from forebay.datasets import Dataset, ImageFolder
+from forebay.disk import CacheDir, disk_settings
 from forebay.images import CACHE_FORMS, MAX_PIXELS, PREPARE, preparation_of
 from forebay.iterators import EngineIterator, Position, TorchIterator
 from forebay.orders import (
@@ -95,6 +96,9 @@ class DataLoader:
     - ``even``: False for evaluation: no sample twice, ranks may differ by one.
     - ``memory``: budget of the memory tier; ``readahead``: most bytes fetched ahead.
     - ``policy``: what stays in memory: farthest, reuse, lru, lfu, minio or none.
+    - ``cache_dir``: a directory, or several, for samples on disk; ``disk``: their most bytes, 0
+      for none; ``layout``: ``"packed"``, ``"reorder"`` or ``"auto"``. By default datasets behind
+      a network are kept on disk, local files are not.
     - ``on_error``: ``"raise"``, or ``"replace"`` with at most ``max_bad_samples`` bad ones.
     - ``return_index``: batches carry the samples' numbers as well.
 
@@ -134,6 +138,9 @@ class DataLoader:
         memory: int | str = "2GiB",
         readahead: int | str = "256MiB",
         policy: str = "farthest",
+        cache_dir: CacheDir | None = None,
+        disk: int | str | None = None,
+        layout: str = "auto",
         on_error: str = "raise",
         max_bad_samples: int = 1000,
         return_index: bool = False,
@@ -219,6 +226,9 @@ class DataLoader:
         if not self.native and (return_index or on_error == "replace"):
             name = "return_index=True" if return_index else 'on_error="replace"'
             raise ValueError(f"{name} needs a dataset of forebay's, as it is")
+        self._engine_settings |= disk_settings(
+            dataset if self.native else None, cache_dir, disk, layout
+        )
         self.preparation = preparation_of(
             dataset if self.native else None,
             prepare=_one_of("prepare", prepare, PREPARE),

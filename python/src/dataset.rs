@@ -132,6 +132,12 @@ impl Dataset {
         Ok(format!("{:016x}", self.core()?.index().fingerprint()))
     }
 
+    /// Whether samples are local files.
+    #[getter]
+    fn is_local(&self) -> PyResult<bool> {
+        Ok(self.core()?.is_local())
+    }
+
     #[getter]
     fn total_bytes(&self) -> PyResult<u64> {
         Ok(self.core()?.index().total_bytes())

@@ -1,10 +1,11 @@
 //! The engine and its jobs, for Python.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_engine as core;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
@@ -25,7 +26,8 @@ pub(crate) struct Engine(Native<core::Engine>);
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, memory, readahead, policy, threads, epoch=None))]
+    #[pyo3(signature = (*, memory, readahead, policy, threads, epoch=None, cache_dirs=None, disk=None, layout="auto"))]
+    #[allow(clippy::too_many_arguments)] // by name, from Python
     fn new(
         py: Python<'_>,
         memory: u64,
@@ -33,12 +35,18 @@ impl Engine {
         policy: &str,
         threads: usize,
         epoch: Option<u64>,
+        cache_dirs: Option<Vec<PathBuf>>,
+        disk: Option<u64>,
+        layout: &str,
     ) -> PyResult<Self> {
+        let layout = find_layout(layout)?;
+        let disk = cache_dirs.map(|dirs| core::DiskSettings::new(dirs, disk, layout));
         let policy = find_policy(policy, epoch)?;
         let settings = core::EngineSettings {
             memory,
             readahead,
             policy,
+            disk,
             threads,
         };
         let engine = py
@@ -105,6 +113,9 @@ impl Engine {
         memory.set_item("evictions", stats.memory.evictions)?;
         memory.set_item("refused", stats.memory.refused)?;
         dict.set_item("memory", memory)?;
+        if let Some((device, log)) = stats.log {
+            dict.set_item("log", log_figures(py, device, &log)?)?;
+        }
         Ok(dict)
     }
 
@@ -112,6 +123,47 @@ impl Engine {
     fn close(&mut self, py: Python<'_>) {
         py.detach(|| self.0.close());
     }
+}
+
+fn log_figures<'py>(
+    py: Python<'py>,
+    device: &str,
+    log: &core::cache::log::LogStats,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("layout", log.layout)?;
+    dict.set_item("device", device)?;
+    dict.set_item("direct", log.direct)?;
+    dict.set_item("writer", log.writes)?;
+    dict.set_item("disk_bytes", log.disk_bytes)?;
+    dict.set_item("disk_limit", log.disk_limit)?;
+    dict.set_item("reads", log.reads)?;
+    dict.set_item("read_bytes", log.read_bytes)?;
+    dict.set_item("requests", log.requests)?;
+    dict.set_item("request_bytes", log.request_bytes)?;
+    dict.set_item("written_samples", log.written)?;
+    dict.set_item("written_bytes", log.written_bytes)?;
+    dict.set_item("skipped_samples", log.skipped)?;
+    dict.set_item("corrupt_samples", log.corrupt)?;
+    dict.set_item("read_errors", log.errors)?;
+    dict.set_item("full", log.full)?;
+    Ok(dict)
+}
+
+/// What the door calls the layouts of the disk cache.
+const LAYOUTS: [(&str, core::cache::log::LayoutChoice); 3] = [
+    ("auto", core::cache::log::LayoutChoice::Auto),
+    ("packed", core::cache::log::LayoutChoice::Packed),
+    ("reorder", core::cache::log::LayoutChoice::Reorder),
+];
+
+fn find_layout(name: &str) -> PyResult<core::cache::log::LayoutChoice> {
+    let found = LAYOUTS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, layout)| *layout).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "layout is 'auto', 'packed' or 'reorder', not {name:?}"
+        ))
+    })
 }
 
 /// What the door calls the forms of cached images.
@@ -236,7 +288,11 @@ impl Job {
             u64::MAX
         };
         loop {
-            match py.detach(|| job.next(STEP)).map_err(errors::engine)? {
+            let next = py.detach(|| job.next(STEP)).map_err(errors::engine)?;
+            for text in job.take_warnings() {
+                warn(py, &text)?;
+            }
+            match next {
                 core::Next::Batch(batch) => return hand_over(py, &batch, with_ids).map(Some),
                 core::Next::End => return Ok(None),
                 core::Next::Wait => {}
@@ -286,6 +342,8 @@ impl Job {
         dict.set_item("bytes", stats.bytes)?;
         dict.set_item("memory_hits", stats.hits)?;
         dict.set_item("memory_hit_bytes", stats.hit_bytes)?;
+        dict.set_item("log_hits", stats.log_hits)?;
+        dict.set_item("log_hit_bytes", stats.log_hit_bytes)?;
         dict.set_item("origin_reads", stats.reads)?;
         dict.set_item("origin_bytes", stats.read_bytes)?;
         dict.set_item("ready_samples", stats.ready)?;
@@ -313,6 +371,11 @@ impl Job {
         }
         Ok(dict)
     }
+}
+
+fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    let text = std::ffi::CString::new(text)?;
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 2)
 }
 
 fn hand_over<'py>(
@@ -374,6 +437,7 @@ fn process_engine() -> PyResult<Arc<core::Engine>> {
         memory,
         readahead: 0,
         policy: find_policy("minio", None)?,
+        disk: None,
         threads: 1,
     };
     let made = Arc::new(core::Engine::new(settings).map_err(errors::engine)?);

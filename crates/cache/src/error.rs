@@ -13,6 +13,12 @@ pub enum Error {
     )]
     TooLarge { len: u64, budget: u64, least: u64 },
 
+    #[error("cache directory {} cannot be used", folder.display())]
+    CacheDir {
+        folder: std::path::PathBuf,
+        source: std::io::Error,
+    },
+
     #[error("cannot reserve {bytes} bytes of address space")]
     Reserve { bytes: u64, source: std::io::Error },
 }
@@ -20,7 +26,7 @@ pub enum Error {
 impl Error {
     pub fn kind(&self) -> Kind {
         match self {
-            Error::TooSmall { .. } => Kind::Invalid,
+            Error::TooSmall { .. } | Error::CacheDir { .. } => Kind::Invalid,
             Error::TooLarge { .. } | Error::Reserve { .. } => Kind::Exhausted,
         }
     }
@@ -30,6 +36,9 @@ impl Error {
         match self {
             Error::TooSmall { least, .. } | Error::TooLarge { least, .. } => {
                 format!("raise memory= to at least {}", rounded_up(*least))
+            }
+            Error::CacheDir { .. } => {
+                "set cache_dir= (or FOREBAY_CACHE) to a directory that can be written to".to_owned()
             }
             Error::Reserve { .. } => {
                 "lower memory=, or raise the limit of address space (ulimit -v)".to_owned()

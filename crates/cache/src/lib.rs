@@ -1,9 +1,10 @@
 //! Tiers and budgets: where samples wait between the origin and their use.
 //!
-//! [`memory`] is the tier that every sample passes through. A budget is in bytes and is never
+//! [`memory`] is the tier that samples pass through, [`log`] the one on a local disk below it. A budget is in bytes and is never
 //! passed; what stays within it is the policy's word (`forebay-policy`).
 
 pub mod error;
+pub mod log;
 pub mod memory;
 
 pub use error::Error;

@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+use forebay_cache::log::Warnings;
 use forebay_cache::{MemoryTier, Policy};
 use forebay_origin::Dataset;
 
 use crate::Error;
 use crate::crew::{Board, Crew, PATIENCE, with_signals_blocked};
+use crate::disk::{Disk, DiskSettings};
 use crate::job::{Job, JobSettings};
 use crate::stats::EngineStats;
 
@@ -20,6 +22,8 @@ pub struct EngineSettings {
     pub readahead: u64,
     /// What stays in memory.
     pub policy: Box<dyn Policy>,
+    /// Where samples are kept on disk, if they are.
+    pub disk: Option<DiskSettings>,
     /// Threads; 0 for as many as the process may use cores.
     pub threads: usize,
 }
@@ -31,6 +35,7 @@ pub(crate) struct Plant {
     pub(crate) tier: MemoryTier,
     pub(crate) board: Arc<Board>,
     pub(crate) readahead: u64,
+    pub(crate) warnings: Arc<Warnings>,
     runtime: OnceLock<tokio::runtime::Handle>,
 }
 
@@ -48,6 +53,7 @@ impl Plant {
 pub struct Engine {
     plant: Arc<Plant>,
     crew: Crew,
+    disk: Option<Disk>,
     runtime: Mutex<Option<tokio::runtime::Runtime>>,
 }
 
@@ -67,8 +73,13 @@ impl Engine {
         }
         // Fetching ahead must leave most of the budget to what is kept.
         let readahead = settings.readahead.min(settings.memory / 4);
+        let warnings = Arc::new(Warnings::default());
+        let disk = settings
+            .disk
+            .and_then(|disk| Disk::new(disk, settings.memory, &warnings));
+        let buffers = disk.as_ref().map_or(0, Disk::memory);
         let tier = MemoryTier::new(forebay_cache::Settings {
-            budget: settings.memory,
+            budget: settings.memory - buffers,
             reserve: readahead,
             policy: settings.policy,
         })?;
@@ -82,11 +93,13 @@ impl Engine {
             tier,
             board,
             readahead,
+            warnings,
             runtime: OnceLock::new(),
         });
         Ok(Self {
             plant,
             crew,
+            disk,
             runtime: Mutex::new(None),
         })
     }
@@ -97,7 +110,11 @@ impl Engine {
         if !dataset.is_local() {
             self.start_runtime()?;
         }
-        Ok(Job::new(self.plant.clone(), dataset, settings))
+        let log = self
+            .disk
+            .as_ref()
+            .and_then(|disk| disk.log(&dataset, &self.plant.warnings));
+        Ok(Job::new(self.plant.clone(), dataset, log, settings))
     }
 
     /// One sample's bytes, through the memory tier, outside of any job.
@@ -113,6 +130,11 @@ impl Engine {
         EngineStats {
             threads: self.crew.len(),
             memory: self.plant.tier.stats(),
+            log: self
+                .disk
+                .as_ref()
+                .and_then(Disk::any)
+                .map(|reader| (reader.device(), reader.log().stats())),
         }
     }
 

@@ -9,6 +9,7 @@ use forebay_plan::NextUse;
 use crate::batch::Batch;
 use crate::cache_form::{CacheForm, FormChoice};
 use crate::crew::Employer;
+use crate::disk::LogReader;
 use crate::engine::Plant;
 use crate::preparation::{Preparation, PreparationSettings};
 use crate::quarantine::Quarantine;
@@ -66,6 +67,7 @@ pub(crate) struct Desk {
     pub(crate) quarantine: Quarantine,
     pub(crate) counters: Counters,
     pub(crate) preparation: Option<Preparation>,
+    pub(crate) log: Option<Arc<LogReader>>,
     pool: SlabPool,
     window: Mutex<Window>,
     complete: Condvar,
@@ -138,9 +140,14 @@ pub struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(plant: Arc<Plant>, dataset: Arc<Dataset>, settings: JobSettings) -> Self {
+    pub(crate) fn new(
+        plant: Arc<Plant>,
+        dataset: Arc<Dataset>,
+        log: Option<Arc<LogReader>>,
+        settings: JobSettings,
+    ) -> Self {
         let pool = SlabPool::new(settings.depth + 1);
-        let arrives = !dataset.is_local();
+        let arrives = !dataset.is_local() || log.is_some();
         let preparation = settings.preparation.map(|settings| Preparation {
             recipe: settings.recipe,
             form: FormChoice::new(settings.cache_form),
@@ -160,6 +167,7 @@ impl Job {
             quarantine: Quarantine::new(settings.max_bad_samples),
             counters: Counters::default(),
             preparation,
+            log,
             pool,
             window: Mutex::new(window),
             complete: Condvar::new(),
@@ -177,6 +185,9 @@ impl Job {
     /// fetched ahead is used; otherwise it costs nothing but the prefetch.
     pub fn begin(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
+        if let Some(log) = &self.desk.log {
+            log.log().begin(None, None);
+        }
         let foreseen = self.desk.window().begin(tag, sequence, draws);
         if foreseen {
             Counters::add(&self.desk.counters.foreseen, 1);
@@ -249,7 +260,12 @@ impl Job {
             asked.elapsed().as_nanos() as u64,
         );
         match head {
-            Head::End => Ok(Next::End),
+            Head::End => {
+                if let Some(log) = &desk.log {
+                    log.log().seal();
+                }
+                Ok(Next::End)
+            }
             Head::Failed(error) => Err(error),
             Head::Wait => Ok(Next::Wait),
             Head::Complete(complete) => {
@@ -278,6 +294,11 @@ impl Job {
         Counters::add(&self.desk.counters.replaced, 1);
         let name = self.desk.dataset.name(sample);
         self.desk.quarantine.note(sample, name, reason)
+    }
+
+    /// What the user should hear about: each once.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.desk.plant.warnings.take()
     }
 
     /// Batches of this epoch that were taken so far, those that failed included.

@@ -14,6 +14,7 @@ mod batch;
 mod building;
 mod cache_form;
 mod crew;
+mod disk;
 mod engine;
 mod error;
 mod fetch;
@@ -36,6 +37,7 @@ pub use {
 pub use batch::Batch;
 pub use cache_form::CacheForm;
 pub use engine::{Engine, EngineSettings};
+pub use disk::DiskSettings;
 pub use error::Error;
 pub use forebay_origin::Kind;
 pub use job::{Job, JobSettings, Next, OnError};

@@ -15,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_cache::log::Slice;
 use forebay_cache::{Held, Lookup};
 use forebay_prepare::{Pixels, Recipe, Scratch, Shape};
 
@@ -45,18 +46,37 @@ impl Preparation {
     }
 }
 
-/// A sample in the tier: its own bytes, or the image they decode to.
+/// A sample that has come and waits to be placed.
 #[derive(Debug)]
-pub(crate) struct Stock {
-    pub(crate) held: Held,
-    pub(crate) decoded: bool,
+pub(crate) enum Stock {
+    /// Its own bytes, in the memory tier.
+    Encoded(Held),
+    /// The image they decode to, in the memory tier.
+    Decoded(Held),
+    /// Its own bytes, in the buffer that they were read into from the log.
+    Logged(Slice),
 }
 
 impl Stock {
-    pub(crate) fn encoded(held: Held) -> Self {
-        Self {
-            held,
-            decoded: false,
+    /// The bytes as one slice, if they lie so.
+    fn as_slice(&self) -> Option<&[u8]> {
+        match self {
+            Stock::Encoded(held) | Stock::Decoded(held) => held.as_slice(),
+            Stock::Logged(slice) => Some(slice),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Stock::Encoded(held) | Stock::Decoded(held) => held.len() as usize,
+            Stock::Logged(slice) => slice.len(),
+        }
+    }
+
+    fn copy_to(&self, target: &mut [u8]) {
+        match self {
+            Stock::Encoded(held) | Stock::Decoded(held) => held.copy_to(target),
+            Stock::Logged(slice) => target.copy_from_slice(slice),
         }
     }
 }
@@ -116,20 +136,20 @@ pub(crate) fn place(
     stock: &Stock,
 ) -> Result<(), forebay_prepare::Error> {
     let Some(preparation) = &desk.preparation else {
-        in_slot(slab, task, |slot| stock.held.copy_to(slot));
+        in_slot(slab, task, |slot| stock.copy_to(slot));
         return Ok(());
     };
     with_tools(|Tools { bytes, scratches }| {
-        let sample = match stock.held.as_slice() {
+        let sample = match stock.as_slice() {
             Some(sample) => sample,
             None => {
-                bytes.resize(stock.held.len() as usize, 0);
-                stock.held.copy_to(bytes);
+                bytes.resize(stock.len(), 0);
+                stock.copy_to(bytes);
                 bytes
             }
         };
         in_slot(slab, task, |slot| {
-            if stock.decoded {
+            if let Stock::Decoded(_) = stock {
                 let (recipe, scratch) = (&preparation.recipe, &mut scratches.augmenting);
                 return recipe.prepare_decoded(unpack(sample)?, task.draw, scratch, slot);
             }

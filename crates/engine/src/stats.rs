@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) bytes: AtomicU64,
     pub(crate) hits: AtomicU64,
     pub(crate) hit_bytes: AtomicU64,
+    pub(crate) log_hits: AtomicU64,
+    pub(crate) log_hit_bytes: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) read_bytes: AtomicU64,
     pub(crate) ready: AtomicU64,
@@ -38,6 +40,8 @@ impl Counters {
             bytes: get(&self.bytes),
             hits: get(&self.hits),
             hit_bytes: get(&self.hit_bytes),
+            log_hits: get(&self.log_hits),
+            log_hit_bytes: get(&self.log_hit_bytes),
             reads: get(&self.reads),
             read_bytes: get(&self.read_bytes),
             ready: get(&self.ready),
@@ -62,6 +66,10 @@ pub struct JobStats {
     pub hits: u64,
     /// Their bytes.
     pub hit_bytes: u64,
+    /// Samples read from the log on disk.
+    pub log_hits: u64,
+    /// Their bytes.
+    pub log_hit_bytes: u64,
     /// Samples read from the origin.
     pub reads: u64,
     /// Their bytes.
@@ -93,4 +101,6 @@ pub struct EngineStats {
     pub threads: usize,
     /// The memory tier's figures.
     pub memory: forebay_cache::Stats,
+    /// The log's device and figures, if there is one.
+    pub log: Option<(&'static str, forebay_cache::log::LogStats)>,
 }

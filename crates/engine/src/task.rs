@@ -20,6 +20,8 @@ pub(crate) struct Task {
     /// How many bytes it has there.
     pub(crate) room: usize,
     pub(crate) draw: Draw,
+    /// The log has failed on it: it is read from the origin.
+    pub(crate) past_log: bool,
 }
 
 impl Task {

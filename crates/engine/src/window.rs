@@ -293,6 +293,7 @@ impl Window {
                 offset: batch.layout.offsets[slot],
                 room: batch.layout.room(slot),
                 draw: leg.draws.at(position),
+                past_log: false,
             });
         }
         if tasks.is_empty() {

@@ -160,6 +160,11 @@ impl Index {
         self.head.fingerprint
     }
 
+    /// A hash of everything in the index: another as soon as any object changed.
+    pub fn digest(&self) -> u64 {
+        self.pages.digest()
+    }
+
     /// Whether samples are parts of objects rather than whole ones.
     pub fn ranged(&self) -> bool {
         self.head.ranged

@@ -1,5 +1,6 @@
 //! Every byte that is persisted or sent, and the kinds of error that cross the crates.
 
+pub mod chunk;
 mod column;
 mod encode;
 mod error;

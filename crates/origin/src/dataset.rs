@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_format::Index;
+use forebay_format::chunk::Identity;
 
 use crate::difference::Difference;
 use crate::group::{self, Group, Sink};
@@ -26,6 +27,8 @@ pub struct Dataset {
     /// What the names in the index are relative to, without secrets.
     root: String,
     number: u32,
+    name: String,
+    key: u64,
 }
 
 /// How many datasets this process has opened.
@@ -109,7 +112,10 @@ impl Dataset {
             // A listing has a runtime of its own, and pooled connections do not outlive it.
             reader = Reader::open(&place, spec)?;
         }
+        let (name, key) = file.name();
         Ok(Self {
+            name: name.to_owned(),
+            key,
             index: Arc::new(index),
             reader,
             coalesce_gap: spec.read.coalesce_gap,
@@ -123,6 +129,29 @@ impl Dataset {
     /// again may hold other bytes.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// A name for files about this dataset: the same in every process, another for each dataset.
+    pub fn cache_name(&self) -> &str {
+        &self.name
+    }
+
+    /// The hash of its address that ends that name.
+    pub fn cache_key(&self) -> u64 {
+        self.key
+    }
+
+    /// Who a sample is, whatever its number.
+    pub fn identity(&self, sample: u32) -> Result<Identity, forebay_format::Error> {
+        let mut name = self.index.name(sample)?;
+        if self.index.ranged() {
+            name.push('\n');
+            name.push_str(&self.index.offset(sample)?.to_string());
+        }
+        Ok(Identity {
+            key: forebay_format::hash(name.as_bytes()),
+            validator: self.index.validator(sample)?,
+        })
     }
 
     /// Where a sample comes from: the path or url of its object.

@@ -26,6 +26,8 @@ const VERIFIED_AT_OPEN: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct IndexFile {
     path: Option<PathBuf>,
+    name: String,
+    key: u64,
     url: String,
     layout: String,
 }
@@ -45,11 +47,14 @@ impl IndexFile {
             .filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c))
             .take(40)
             .collect();
+        let name = format!("{slug}-{key:016x}");
         let path = folder
             .or_else(default_folder)
-            .map(|folder| folder.join(format!("{slug}-{key:016x}.index")));
+            .map(|folder| folder.join(format!("{name}.index")));
         Self {
             path,
+            name,
+            key,
             url: url.to_owned(),
             layout: layout.to_owned(),
         }
@@ -57,6 +62,11 @@ impl IndexFile {
 
     pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// What the dataset's files are called, and the key in that name.
+    pub(crate) fn name(&self) -> (&str, u64) {
+        (&self.name, self.key)
     }
 
     /// The index, or `None` if there is no file, or why the file is of no use.

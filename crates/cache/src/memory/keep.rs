@@ -15,7 +15,7 @@
 //! 3. Else the tier is full until somebody lets go. Somebody will: with nobody in transit the
 //!    reserve is free, and 2 finds the rest, so a full tier has a holder.
 
-use forebay_policy::{Candidate, Key, Verdict};
+use forebay_policy::{Candidate, Key, Next, Verdict};
 
 use super::ledger::{Afterwards, Ledger};
 use super::table::State;
@@ -72,15 +72,39 @@ impl Ledger {
         true
     }
 
-    /// Evicts the one the policy names for this newcomer, if any.
-    fn evict_for(&mut self, candidate: Candidate) -> bool {
+    /// Whether a newcomer would be kept: there is room for it, or one that would go instead.
+    pub(super) fn wants(&mut self, key: Key, len: u64, next: Next) -> bool {
+        if self.table.find(key).is_some() {
+            return false;
+        }
+        let blocks = self.arena.blocks_of(len);
+        let candidate = Candidate {
+            key,
+            size: blocks * self.arena.block(),
+            next,
+        };
+        if !self.policy.admit(candidate) {
+            return false;
+        }
+        if self.kept + blocks <= self.limit {
+            return true;
+        }
+        blocks <= self.limit && matches!(self.verdict(candidate), Verdict::Evict(_))
+    }
+
+    fn verdict(&mut self, candidate: Candidate) -> Verdict {
         let table = &self.table;
         let held = |key| {
             table
                 .find(key)
                 .is_some_and(|slot| table.entry(slot).holders > 0)
         };
-        let Verdict::Evict(key) = self.policy.decide(candidate, &held) else {
+        self.policy.decide(candidate, &held)
+    }
+
+    /// Evicts the one the policy names for this newcomer, if any.
+    fn evict_for(&mut self, candidate: Candidate) -> bool {
+        let Verdict::Evict(key) = self.verdict(candidate) else {
             return false;
         };
         let victim = self.table.find(key).filter(|&slot| self.evictable(slot));

@@ -183,6 +183,11 @@ impl MemoryTier {
         self.inner.finish(after);
     }
 
+    /// Whether a sample that is not here would be kept, so that a copy of it is worth making.
+    pub fn wants(&self, key: Key, len: u64, next: Next) -> bool {
+        self.check_fits(len).is_ok() && self.inner.lock().wants(key, len, next)
+    }
+
     /// Sets what is called when something was let go after a lookup found the tier full.
     ///
     /// It runs without the lock in the thread that let go, perhaps before that lookup has

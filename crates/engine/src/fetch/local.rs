@@ -2,27 +2,45 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_cache::log::Want;
 use forebay_cache::{Fill, Flight, FlightResult, Held, Lookup};
 
 use super::bad::{self, Cause};
-use super::{count_hit, count_read, decoded, finish, read_local};
+use super::{count_hit, count_read, decoded, finish, logged, read_local};
 use crate::Error;
+use crate::disk::Arrival;
 use crate::job::Desk;
 use crate::preparation::{self, Preparation, Stock, in_slot};
 use crate::slab::SlabWriter;
-use crate::task::{Fetch, Outcome, Task};
+use crate::task::{Fetch, Outcome, Place, Task};
 
 /// How long a thread waits for another's read before it looks whether all is over.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Fetches a run of local samples on this thread.
 pub(crate) fn local(desk: &Desk, fetch: Fetch) {
-    let outcomes: Vec<_> = fetch
-        .tasks
-        .iter()
-        .map(|task| (*task, sample(desk, task, fetch.slab.as_ref())))
-        .collect();
-    finish(desk, fetch.place, fetch.slab.is_some(), outcomes);
+    let into_slab = fetch.slab.is_some();
+    let mut wants = Vec::new();
+    let mut outcomes = Vec::with_capacity(fetch.tasks.len());
+    for task in &fetch.tasks {
+        match from_log(desk, fetch.place, task, into_slab) {
+            Some(want) => wants.push(want),
+            None => outcomes.push((*task, sample(desk, task, fetch.slab.as_ref()))),
+        }
+    }
+    logged::ask(desk, wants);
+    finish(desk, fetch.place, into_slab, outcomes);
+}
+
+/// What to ask the log for, if the sample is there and not in memory.
+fn from_log(desk: &Desk, place: Place, task: &Task, into_slab: bool) -> Option<Want<Arrival>> {
+    desk.log.as_ref()?;
+    let tier = &desk.plant.tier;
+    let decoded = desk.preparation.is_some() && tier.contains(desk.decoded_key(task.id));
+    if decoded || tier.contains(desk.key(task.id)) || bad::is_known(desk, task) {
+        return None;
+    }
+    logged::want(desk, place, task, into_slab)
 }
 
 fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome {
@@ -89,7 +107,7 @@ fn find(desk: &Desk, task: &Task) -> Result<Found, Error> {
             },
         };
         count_hit(desk, task);
-        return Ok(Found::There(Stock::encoded(held)));
+        return Ok(Found::There(Stock::Encoded(held)));
     }
 }
 
@@ -107,13 +125,16 @@ fn wait(desk: &Desk, flight: &Flight) -> Option<Held> {
 /// By way of the slab: it is memory that was used before, in one piece, and hot when it is
 /// copied on into the tier.
 fn copy_through(desk: &Desk, task: &Task, slab: &SlabWriter, mut fill: Fill) -> Result<(), Cause> {
-    in_slot(slab, task, |slot| {
+    let logged = in_slot(slab, task, |slot| {
         read_local(&desk.dataset, task.id, &mut [&mut *slot])?;
         fill.write_at(0, slot);
-        Ok::<_, forebay_origin::Error>(())
+        Ok::<_, forebay_origin::Error>(logged::offer(desk, task, [&*slot].into_iter()))
     })?;
     count_read(desk, task);
-    drop(fill.commit());
+    let held = fill.commit();
+    if logged {
+        held.set_next(None);
+    }
     Ok(())
 }
 
@@ -122,13 +143,18 @@ fn fill_tier(desk: &Desk, task: &Task, mut fill: Fill) -> Result<Stock, Cause> {
     read_local(&desk.dataset, task.id, &mut fill.slices_mut())?;
     took(desk.preparation.as_ref(), begun);
     count_read(desk, task);
-    Ok(Stock::encoded(fill.commit()))
+    let held = fill.commit();
+    if logged::offer(desk, task, held.slices()) {
+        held.set_next(None);
+    }
+    Ok(Stock::Encoded(held))
 }
 
 fn past_the_tier(desk: &Desk, task: &Task, slab: &SlabWriter) -> Result<(), Cause> {
     let read = |bytes: &mut [u8]| {
         let begun = Instant::now();
-        read_local(&desk.dataset, task.id, &mut [bytes])?;
+        read_local(&desk.dataset, task.id, &mut [&mut *bytes])?;
+        logged::offer(desk, task, [&*bytes].into_iter());
         took(desk.preparation.as_ref(), begun);
         count_read(desk, task);
         Ok::<_, Cause>(())

@@ -2,11 +2,13 @@
 //!
 //! Local files are read by the crew's own threads and placed at once, while they are hot in the
 //! core's cache ([`local`]). Remote objects are asked for ahead by [`pump`], many at a time, and
-//! arrive in the tier by network tasks ([`remote`]); the crew places them later. What cannot be
-//! read or decoded is replaced or fails its batch ([`bad`]).
+//! arrive in the tier by network tasks ([`remote`]); the crew places them later. So do samples that
+//! the log has ([`logged`]), wherever they came from at first. What cannot be read or decoded is
+//! replaced or fails its batch ([`bad`]).
 
 mod bad;
 mod local;
+mod logged;
 mod one;
 mod remote;
 
@@ -15,6 +17,7 @@ use std::io::IoSliceMut;
 use forebay_origin::Dataset;
 
 pub(crate) use local::local;
+pub(crate) use logged::{Logged, arrived};
 pub(crate) use one::read_one;
 pub(crate) use remote::pump;
 
@@ -28,6 +31,9 @@ pub(crate) fn place(desk: &Desk, placing: Placing) {
     let mut outcomes = Vec::with_capacity(placing.samples.len());
     for (task, stock) in placing.samples {
         let placed = preparation::place(desk, &placing.slab, &task, &stock);
+        if let (Ok(()), Stock::Logged(slice)) = (&placed, &stock) {
+            logged::keep_copy(desk, &task, slice);
+        }
         drop(stock); // lets the tier have its room back before the user is told
         let outcome = match placed {
             Ok(()) => Outcome::Placed,
@@ -84,10 +90,7 @@ fn decoded(desk: &Desk, task: &Task) -> Option<Stock> {
     let key = desk.decoded_key(task.id);
     let held = desk.plant.tier.find(key, task.next)?;
     count_hit(desk, task);
-    Some(Stock {
-        held,
-        decoded: true,
-    })
+    Some(Stock::Decoded(held))
 }
 
 fn count_hit(desk: &Desk, task: &Task) {

@@ -5,13 +5,15 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_cache::log::Want;
 use forebay_cache::{Fill, Flight, FlightResult, Lookup};
 use forebay_origin::{Dataset, Group, Sink};
 use futures_util::FutureExt;
 
 use super::bad::{self, Cause};
-use super::{count_hit, count_read, decoded, finish};
+use super::{count_hit, count_read, decoded, finish, logged};
 use crate::Error;
+use crate::disk::Arrival;
 use crate::job::Desk;
 use crate::preparation::{Stock, in_slot, words};
 use crate::slab::SlabWriter;
@@ -36,10 +38,22 @@ impl Sink for Target {
 }
 
 impl Target {
-    fn done(self) -> Outcome {
+    /// All bytes have come.
+    fn done(self, desk: &Desk, task: &Task) -> Outcome {
         match self {
-            Target::Tier(fill) => Outcome::Held(Stock::encoded(fill.commit())),
-            Target::Slab(..) => Outcome::Placed,
+            Target::Tier(fill) => {
+                let held = fill.commit();
+                if logged::offer(desk, task, held.slices()) {
+                    held.set_next(None);
+                }
+                Outcome::Held(Stock::Encoded(held))
+            }
+            Target::Slab(slab, task) => {
+                in_slot(&slab, &task, |slot| {
+                    logged::offer(desk, &task, [&*slot].into_iter());
+                });
+                Outcome::Placed
+            }
         }
     }
 }
@@ -49,18 +63,28 @@ enum Found {
     Done(Outcome),
     Read(Target),
     Joined(Flight),
+    Logged(Want<Arrival>),
 }
 
-fn find(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Found {
+fn find(desk: &Desk, place: Place, task: &Task, slab: Option<&SlabWriter>) -> Found {
     if let Some(image) = decoded(desk, task) {
         return Found::Done(Outcome::Held(image));
     }
     let tier = &desk.plant.tier;
+    if desk.log.is_some() {
+        if let Some(held) = tier.find(desk.key(task.id), task.next) {
+            count_hit(desk, task);
+            return Found::Done(Outcome::Held(Stock::Encoded(held)));
+        }
+        if let Some(want) = logged::want(desk, place, task, slab.is_some()) {
+            return Found::Logged(want);
+        }
+    }
     match tier.lookup(desk.key(task.id), task.len, task.next) {
         Err(error) => Found::Done(Outcome::Failed(error.into())),
         Ok(Lookup::Hit(held)) => {
             count_hit(desk, task);
-            Found::Done(Outcome::Held(Stock::encoded(held)))
+            Found::Done(Outcome::Held(Stock::Encoded(held)))
         }
         // Its image may have come, and its bytes gone, in between.
         Ok(Lookup::Fill(fill)) => match decoded(desk, task) {
@@ -80,9 +104,10 @@ fn find(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Found {
 
 /// Asks for remote samples ahead until the budget is used.
 pub(crate) fn pump(desk: &Arc<Desk>) {
+    let mut wants = Vec::new();
     loop {
         let Some(fetch) = desk.window().take_fetch() else {
-            return;
+            break;
         };
         let (place, into_slab) = (fetch.place, fetch.slab.is_some());
         let mut at_once = Vec::new();
@@ -93,9 +118,10 @@ pub(crate) fn pump(desk: &Arc<Desk>) {
                 runtime.spawn(stand_in_later(desk.clone(), place, task, into_slab));
                 continue;
             }
-            match find(desk, &task, fetch.slab.as_ref()) {
+            match find(desk, place, &task, fetch.slab.as_ref()) {
                 Found::Done(outcome) => at_once.push((task, outcome)),
                 Found::Read(target) => reads.push((task, target)),
+                Found::Logged(want) => wants.push(want),
                 Found::Joined(flight) => {
                     runtime.spawn(join(desk.clone(), place, task, flight, into_slab));
                 }
@@ -110,9 +136,10 @@ pub(crate) fn pump(desk: &Arc<Desk>) {
         }
         spawn_reads(desk, place, into_slab, reads);
         if postponed {
-            return; // the tier is full of what is held: more would only be postponed too
+            break; // the tier is full of what is held: more would only be postponed too
         }
     }
+    logged::ask(desk, wants);
 }
 
 fn spawn_reads(desk: &Arc<Desk>, place: Place, into_slab: bool, reads: Vec<(Task, Target)>) {
@@ -149,8 +176,11 @@ async fn read_group(
     match desk.dataset.read_group(group, &mut targets).await {
         Ok(()) => {
             tasks.iter().for_each(|task| count_read(desk, task));
-            let done = targets.into_iter().map(Target::done);
-            tasks.into_iter().zip(done).collect()
+            let done = |(task, target): (Task, Target)| {
+                let outcome = target.done(desk, &task);
+                (task, outcome)
+            };
+            tasks.into_iter().zip(targets).map(done).collect()
         }
         // One bad member must not take the others with it: each on its own.
         Err(error) if tasks.len() > 1 && error.blames_the_sample() => {
@@ -208,7 +238,7 @@ async fn one_by_one(
             Ok(()) => {
                 count_read(desk, &task);
                 let [target] = target;
-                target.done()
+                target.done(desk, &task)
             }
             Err(error) => {
                 drop(target);
@@ -230,7 +260,7 @@ async fn join(desk: Arc<Desk>, place: Place, task: Task, flight: Flight, into_sl
     let outcome = match flight.wait(Duration::ZERO) {
         FlightResult::Ready(held) => {
             count_hit(&desk, &task);
-            Outcome::Held(Stock::encoded(held))
+            Outcome::Held(Stock::Encoded(held))
         }
         // The other one failed: this one tries for itself, and finds out why.
         _ => Outcome::Postponed,

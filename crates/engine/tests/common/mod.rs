@@ -26,6 +26,7 @@ pub(crate) fn engine(memory: u64, threads: usize) -> Engine {
         memory,
         readahead: 64 << 20,
         policy,
+        disk: None,
         threads,
     })
     .unwrap()

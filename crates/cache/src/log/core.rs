@@ -1,0 +1,83 @@
+//! What all parts of a log share: files, figures, and who gives way to whom.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use forebay_format::chunk::Identity;
+
+use super::device::DeviceChoice;
+use super::files::Files;
+use super::index::Subject;
+
+/// From a sample's number to who it is.
+pub type Identify = Arc<dyn Fn(u32) -> Option<Identity> + Send + Sync>;
+
+/// See the module's text.
+pub(super) struct Core {
+    pub(super) subject: Subject,
+    pub(super) files: Files,
+    pub(super) figures: Figures,
+    pub(super) traffic: Traffic,
+    pub(super) device: DeviceChoice,
+    pub(super) identify: Identify,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core")
+            .field("subject", &self.subject)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Counters, written by many threads.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    pub(super) reads: AtomicU64,
+    pub(super) read_bytes: AtomicU64,
+    pub(super) requests: AtomicU64,
+    pub(super) request_bytes: AtomicU64,
+    pub(super) written: AtomicU64,
+    pub(super) written_bytes: AtomicU64,
+    pub(super) skipped: AtomicU64,
+    pub(super) corrupt: AtomicU64,
+    pub(super) errors: AtomicU64,
+}
+
+impl Figures {
+    pub(super) fn add(counter: &AtomicU64, value: u64) {
+        counter.fetch_add(value, Ordering::Relaxed);
+    }
+}
+
+/// Reads go before writes: a writer waits while somebody waits for a read, but not for ever.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    reads: AtomicUsize,
+    lock: Mutex<()>,
+    quiet: Condvar,
+}
+
+impl Traffic {
+    pub(super) fn add_reads(&self, count: usize) {
+        self.reads.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_reads(&self, count: usize) {
+        if self.reads.fetch_sub(count, Ordering::Relaxed) == count {
+            let _guard = self.lock.lock().expect("the traffic's lock");
+            self.quiet.notify_all();
+        }
+    }
+
+    /// Called before a write: lets reads go first for at most `patience`.
+    pub(super) fn give_way(&self, patience: Duration) {
+        if self.reads.load(Ordering::Relaxed) > 0 {
+            let guard = self.lock.lock().expect("the traffic's lock");
+            let _ = self.quiet.wait_timeout_while(guard, patience, |()| {
+                self.reads.load(Ordering::Relaxed) > 0
+            });
+        }
+    }
+}

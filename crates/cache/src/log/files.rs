@@ -1,0 +1,224 @@
+//! The segments of a log: files in one or several directories, opened for direct I/O.
+//!
+//! ```text
+//!   <cache dir>/log/<dataset>/00000000.segment, 00000002.segment, ...
+//!   <another>/log/<dataset>/00000001.segment, ...
+//! ```
+//!
+//! Segment numbers are never used again, so a descriptor never means another segment.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, RwLock};
+
+use super::budget::Budget;
+use super::warnings::Warnings;
+
+/// Read errors in a row after which a directory is given up.
+const MOST_ERRORS: u32 = 16;
+
+/// One directory of a log.
+#[derive(Debug)]
+pub(super) struct Dir {
+    /// Where this dataset's files are.
+    pub folder: PathBuf,
+    /// What it may take.
+    pub budget: Budget,
+    /// Neither read nor written any more.
+    dead: AtomicBool,
+    /// Only read.
+    read_only: AtomicBool,
+    errors: AtomicU32,
+}
+
+impl Dir {
+    /// A directory as it was found.
+    pub(super) fn new(folder: PathBuf, budget: Budget) -> Self {
+        Self {
+            folder,
+            budget,
+            dead: AtomicBool::new(false),
+            read_only: AtomicBool::new(false),
+            errors: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether it is read.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is written to.
+    pub(super) fn is_writable(&self) -> bool {
+        self.is_alive() && !self.read_only.load(Ordering::Relaxed)
+    }
+
+    fn path(&self, segment: u32) -> PathBuf {
+        self.folder.join(format!("{segment:08}.segment"))
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Files {
+    dirs: Vec<Dir>,
+    open: RwLock<HashMap<(u8, u32), Arc<File>>>,
+    direct: AtomicBool,
+    warnings: Arc<Warnings>,
+}
+
+impl Files {
+    /// Files of these directories.
+    pub(super) fn new(dirs: Vec<Dir>, warnings: Arc<Warnings>) -> Self {
+        Self {
+            dirs,
+            open: RwLock::default(),
+            direct: AtomicBool::new(true),
+            warnings,
+        }
+    }
+
+    /// The directories.
+    pub(super) fn dirs(&self) -> &[Dir] {
+        &self.dirs
+    }
+
+    /// Whether the page cache is left out.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.load(Ordering::Relaxed)
+    }
+
+    /// A segment's file, for reading and, by the writer, writing.
+    pub(super) fn segment(&self, dir: u8, segment: u32) -> io::Result<Arc<File>> {
+        let key = (dir, segment);
+        if let Some(file) = self.open.read().expect("the files' lock").get(&key) {
+            return Ok(file.clone());
+        }
+        let folder = self
+            .dirs
+            .get(usize::from(dir))
+            .filter(|dir| dir.is_alive())
+            .ok_or(io::ErrorKind::NotFound)?;
+        let file = Arc::new(self.open_file(&folder.path(segment))?);
+        let mut open = self.open.write().expect("the files' lock");
+        Ok(open.entry(key).or_insert(file).clone())
+    }
+
+    fn open_file(&self, path: &Path) -> io::Result<File> {
+        let open = |direct: i32| {
+            let both = File::options()
+                .read(true)
+                .write(true)
+                .custom_flags(direct)
+                .open(path);
+            match both {
+                // A reader of somebody else's log, or a file system mounted read-only.
+                Err(error)
+                    if error.kind() == io::ErrorKind::PermissionDenied
+                        || error.kind() == io::ErrorKind::ReadOnlyFilesystem =>
+                {
+                    File::options().read(true).custom_flags(direct).open(path)
+                }
+                other => other,
+            }
+        };
+        match open(libc::O_DIRECT) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.direct.store(false, Ordering::Relaxed);
+                open(0)
+            }
+            other => other,
+        }
+    }
+
+    /// A new segment of at least `least` and at most `most` bytes; `None` if there is no room.
+    pub(super) fn create(
+        &self,
+        dir: u8,
+        segment: u32,
+        least: u64,
+        most: u64,
+    ) -> io::Result<Option<u64>> {
+        let folder = &self.dirs[usize::from(dir)];
+        let made = folder.budget.create(&folder.path(segment), least, most)?;
+        Ok(made.map(|(_, size)| size))
+    }
+
+    /// Gives back what a segment has beyond `length`; all of it if that is nothing.
+    pub(super) fn trim(&self, dir: u8, segment: u32, length: u64) -> io::Result<()> {
+        if length == 0 {
+            return self.delete(dir, segment);
+        }
+        let file = self.segment(dir, segment)?;
+        // Cutting frees blocks that were taken beyond the end as well.
+        if file.metadata()?.len() > length {
+            file.set_len(length)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a segment; who reads it now reads on.
+    pub(super) fn delete(&self, dir: u8, segment: u32) -> io::Result<()> {
+        let mut open = self.open.write().expect("the files' lock");
+        open.remove(&(dir, segment));
+        drop(open);
+        fs::remove_file(self.dirs[usize::from(dir)].path(segment))
+    }
+
+    /// The segments that are there: directory and number.
+    pub(super) fn list(&self) -> Vec<(u8, u32)> {
+        let mut found = Vec::new();
+        for (at, dir) in self.dirs.iter().enumerate() {
+            let Ok(entries) = fs::read_dir(&dir.folder) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                let number = name
+                    .to_str()
+                    .and_then(|name| name.strip_suffix(".segment"))
+                    .and_then(|number| number.parse().ok());
+                if let Some(number) = number {
+                    found.push((at as u8, number));
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// A read has worked.
+    pub(super) fn went_well(&self, dir: u8) {
+        let errors = &self.dirs[usize::from(dir)].errors;
+        if errors.load(Ordering::Relaxed) > 0 {
+            errors.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A read has failed: after a few in a row, the directory is given up.
+    pub(super) fn read_failed(&self, dir: u8, error: &io::Error) {
+        let failed = &self.dirs[usize::from(dir)];
+        let errors = failed.errors.fetch_add(1, Ordering::Relaxed) + 1;
+        if errors >= MOST_ERRORS && !failed.dead.swap(true, Ordering::Relaxed) {
+            self.warnings.say(format!(
+                "cache directory {} cannot be read ({error}); going on without it",
+                failed.folder.display()
+            ));
+        }
+    }
+
+    /// A write has failed: the directory is only read from now on.
+    pub(super) fn write_failed(&self, dir: u8, error: &io::Error) {
+        let failed = &self.dirs[usize::from(dir)];
+        if !failed.read_only.swap(true, Ordering::Relaxed) {
+            self.warnings.say(format!(
+                "cache directory {} cannot be written to ({error}); what it holds is still read",
+                failed.folder.display()
+            ));
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Where each sample lies: a table in a file that all processes map.
+//!
+//! ```text
+//!   | head: which dataset, which index | location, check | location, check | ...
+//!     4096 bytes                         16 bytes a sample
+//! ```
+//!
+//! The table is a hint: whoever reads a sample checks its bytes against the check, which is
+//! seeded with the sample's name and validator, so an entry that is old, torn or damaged costs a
+//! read of the origin and never gives other bytes. Lost or of another index, it is made again from
+//! the chunks (`recover`). 14.1 million samples take 226 MB, mapped at once.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_format::hash;
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, fallocate};
+
+const MAGIC: [u8; 8] = *b"FBlogmap";
+const VERSION: u64 = 1;
+const HEAD: usize = 4096;
+/// What of it is compared.
+const HEAD_BYTES: usize = 56;
+/// Where the head says that the last writer has closed it.
+const CLEAN: usize = 64;
+const ROW: usize = 16;
+
+/// Directory, segment and offset of a sample's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// Which of the log's directories.
+    pub dir: u8,
+    /// Which segment; numbers are never used again.
+    pub segment: u32,
+    /// Where in it.
+    pub offset: u32,
+}
+
+impl Location {
+    const PRESENT: u64 = 1 << 63;
+
+    fn pack(self) -> u64 {
+        Self::PRESENT
+            | u64::from(self.dir & 0x7f) << 56
+            | u64::from(self.segment & 0xff_ffff) << 32
+            | u64::from(self.offset)
+    }
+
+    fn unpack(word: u64) -> Option<Self> {
+        (word & Self::PRESENT != 0).then_some(Self {
+            dir: (word >> 56) as u8 & 0x7f,
+            segment: (word >> 32) as u32 & 0xff_ffff,
+            offset: word as u32,
+        })
+    }
+}
+
+/// Of which dataset and index a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// The dataset's key.
+    pub dataset: u64,
+    /// The digest of its index.
+    pub index: u64,
+    /// Samples.
+    pub samples: u32,
+    /// A hash of the log's directories: locations count them.
+    pub dirs: u64,
+}
+
+impl Subject {
+    fn head(&self) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(&MAGIC);
+        head[8..16].copy_from_slice(&VERSION.to_le_bytes());
+        head[16..24].copy_from_slice(&self.dataset.to_le_bytes());
+        head[24..32].copy_from_slice(&self.index.to_le_bytes());
+        head[32..40].copy_from_slice(&u64::from(self.samples).to_le_bytes());
+        head[40..48].copy_from_slice(&self.dirs.to_le_bytes());
+        let check = hash(&head[..48]);
+        head[48..56].copy_from_slice(&check.to_le_bytes());
+        head
+    }
+
+    /// Bytes of its table.
+    pub fn table_bytes(&self) -> u64 {
+        HEAD as u64 + u64::from(self.samples) * ROW as u64
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct SampleIndex {
+    map: MmapRaw,
+    samples: u32,
+    writable: bool,
+}
+
+impl SampleIndex {
+    /// The table in `path` for reading, if there is one of this very subject.
+    pub(super) fn open(path: &Path, subject: Subject) -> io::Result<Option<Self>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Self::map(&file, subject, false)
+    }
+
+    /// The same for writing.
+    pub(super) fn open_for_writing(path: &Path, subject: Subject) -> io::Result<Option<Self>> {
+        match File::options().read(true).write(true).open(path) {
+            Ok(file) => Self::map(&file, subject, true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A new, empty table in place of whatever `path` has; its readers keep theirs.
+    pub(super) fn create(path: &Path, subject: Subject) -> io::Result<Self> {
+        let beside = path.with_extension("new");
+        let _ = std::fs::remove_file(&beside);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&beside)?;
+        let length = subject.table_bytes();
+        // Blocks now: a full disk must be an error here and not a signal at a later store.
+        match fallocate(&file, FallocateFlags::empty(), 0, length) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(&file, length)?,
+            Err(errno) => return Err(errno.into()),
+        }
+        std::os::unix::fs::FileExt::write_all_at(&file, &subject.head(), 0)?;
+        std::fs::rename(&beside, path)?;
+        Self::map(&file, subject, true)?.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    fn map(file: &File, subject: Subject, writable: bool) -> io::Result<Option<Self>> {
+        let length = subject.table_bytes();
+        if file.metadata()?.len() != length {
+            return Ok(None);
+        }
+        let options = MmapOptions::new();
+        let map = if writable {
+            options.map_raw(file)?
+        } else {
+            options.map_raw_read_only(file)?
+        };
+        let index = Self {
+            map,
+            samples: subject.samples,
+            writable,
+        };
+        // SAFETY: the head is inside the mapping (length checked) and written before the rename
+        // that made the file visible.
+        let head = unsafe { std::slice::from_raw_parts(index.map.as_ptr(), HEAD_BYTES) };
+        Ok((head == subject.head()).then_some(index))
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at + 8 <= self.map.len() && at.is_multiple_of(8));
+        // SAFETY: inside the mapping and aligned (asserted); shared memory of processes that all
+        // treat it as atomics. The file is never cut: it is replaced by rename.
+        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(at).cast()) }
+    }
+
+    fn row(&self, sample: u32) -> Option<(&AtomicU64, &AtomicU64)> {
+        (sample < self.samples).then(|| {
+            let at = HEAD + sample as usize * ROW;
+            (self.word(at), self.word(at + 8))
+        })
+    }
+
+    /// Where a sample lies, and the check of its bytes.
+    pub(super) fn get(&self, sample: u32) -> Option<(Location, u64)> {
+        let (location, check) = self.row(sample)?;
+        let found = Location::unpack(location.load(Ordering::Acquire))?;
+        Some((found, check.load(Ordering::Relaxed)))
+    }
+
+    /// Says where a sample lies. For the one writer.
+    pub(super) fn set(&self, sample: u32, at: Location, sum: u64) {
+        if let Some((location, check)) = self.row(sample)
+            && self.writable
+        {
+            location.store(0, Ordering::Release);
+            check.store(sum, Ordering::Release);
+            location.store(at.pack(), Ordering::Release);
+        }
+    }
+
+    /// The sample is not there, unless it has moved meanwhile. True if this changed something.
+    pub(super) fn remove(&self, sample: u32, from: Location) -> bool {
+        let Some((location, _)) = self.row(sample) else {
+            return false;
+        };
+        self.writable
+            && location
+                .compare_exchange(from.pack(), 0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// How many samples it has.
+    pub(super) fn count(&self) -> u32 {
+        let there = |sample: &u32| self.get(*sample).is_some();
+        (0..self.samples).filter(there).count() as u32
+    }
+
+    /// Whether the last writer has said that all it wrote is in the table.
+    pub(super) fn is_clean(&self) -> bool {
+        self.word(CLEAN).load(Ordering::Acquire) == 1
+    }
+
+    /// Says so, or that a writer is at it.
+    pub(super) fn set_clean(&self, clean: bool) {
+        if self.writable {
+            self.word(CLEAN).store(u64::from(clean), Ordering::Release);
+        }
+    }
+}
+
+fn write_zeros(file: &File, length: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < length {
+        let count = (length - at).min(zeros.len() as u64);
+        std::os::unix::fs::FileExt::write_all_at(file, &zeros[..count as usize], at)?;
+        at += count;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUBJECT: Subject = Subject {
+        dataset: 1,
+        index: 2,
+        samples: 10,
+        dirs: 3,
+    };
+
+    fn at(offset: u32) -> Location {
+        Location {
+            dir: 3,
+            segment: 0x12_3456,
+            offset,
+        }
+    }
+
+    #[test]
+    fn another_process_sees_what_the_writer_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map");
+        assert!(SampleIndex::open(&path, SUBJECT).unwrap().is_none());
+        let writer = SampleIndex::create(&path, SUBJECT).unwrap();
+        let reader = SampleIndex::open(&path, SUBJECT).unwrap().unwrap();
+        assert_eq!(reader.get(4), None);
+        writer.set(4, at(77), 99);
+        assert_eq!(reader.get(4), Some((at(77), 99)));
+        assert!(!reader.remove(4, at(77)), "readers change nothing");
+        assert!(!writer.remove(4, at(78)), "it lies elsewhere");
+        assert!(writer.remove(4, at(77)));
+        assert_eq!(reader.get(4), None);
+        assert_eq!(reader.get(10), None, "there is no such sample");
+    }
+
+    #[test]
+    fn a_table_of_another_index_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map");
+        SampleIndex::create(&path, SUBJECT).unwrap();
+        for other in [
+            Subject { dataset: 9, ..SUBJECT },
+            Subject { index: 9, ..SUBJECT },
+            Subject { samples: 11, ..SUBJECT },
+            Subject { dirs: 9, ..SUBJECT },
+        ] {
+            assert!(SampleIndex::open(&path, other).unwrap().is_none());
+            assert!(SampleIndex::open_for_writing(&path, other).unwrap().is_none());
+        }
+        assert!(SampleIndex::open_for_writing(&path, SUBJECT).unwrap().is_some());
+    }
+
+    #[test]
+    fn fourteen_million_samples_are_ready_at_once_and_below_400_mb() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map");
+        let subject = Subject {
+            samples: 14_100_000,
+            ..SUBJECT
+        };
+        assert!(subject.table_bytes() < 400 << 20);
+        let writer = SampleIndex::create(&path, subject).unwrap();
+        writer.set(14_099_999, at(5), 6);
+        drop(writer);
+        let reader = SampleIndex::open(&path, subject).unwrap().unwrap();
+        assert_eq!(reader.get(14_099_999), Some((at(5), 6)));
+    }
+}

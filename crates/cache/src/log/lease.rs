@@ -1,0 +1,80 @@
+//! Who writes: one process at a time, until it ends.
+//!
+//! A record lock of the kernel's on a file. It goes when its process does, however that ended, so
+//! it is never stale; unlike `flock` it does not pass to processes that were forked meanwhile. It
+//! does not tell two holders in one process apart, so those are told apart here.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex};
+
+use rustix::fs::{FlockOperation, fcntl_lock};
+
+/// Files whose lock this process has. Opening one of them again and closing it would let the
+/// lock go, so nobody does.
+static HELD: LazyLock<Mutex<HashSet<(u32, PathBuf)>>> = LazyLock::new(Mutex::default);
+
+/// The right to write, until dropped.
+#[derive(Debug)]
+pub(super) struct Lease {
+    file: Option<File>,
+    key: (u32, PathBuf),
+}
+
+impl Lease {
+    /// The lease, or `None` if somebody has it. Never waits.
+    pub(super) fn take(path: &Path) -> io::Result<Option<Self>> {
+        let folder = path.parent().unwrap_or(Path::new(".")).canonicalize()?;
+        let path = folder.join(path.file_name().unwrap_or_default());
+        // A fork's child has the set but not the locks: its own process number tells.
+        let key = (std::process::id(), path.clone());
+        let mut held = HELD.lock().expect("the leases' lock");
+        if held.contains(&key) {
+            return Ok(None);
+        }
+        let mut file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+        // For people who look.
+        let _ = file.set_len(0);
+        let _ = writeln!(file, "{}", std::process::id());
+        held.insert(key.clone());
+        Ok(Some(Self {
+            file: Some(file),
+            key,
+        }))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Both under the lock: closing would let go what another holder here took in between.
+        let mut held = HELD.lock().expect("the leases' lock");
+        self.file = None;
+        held.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_in_one_process_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lease");
+        let first = Lease::take(&path).unwrap().unwrap();
+        assert!(Lease::take(&path).unwrap().is_none());
+        drop(first);
+        assert!(Lease::take(&path).unwrap().is_some());
+    }
+}

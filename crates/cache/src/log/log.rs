@@ -1,0 +1,411 @@
+//! The handle of one dataset's log: where it lies, who writes it, what it holds.
+//!
+//! ```text
+//!   <cache dir>/log/book                     held while blocks are taken
+//!                  /<dataset>/about          the dataset's address, for people
+//!                            /lease          locked by the one process that writes
+//!                            /samples.map    where each sample lies
+//!                            /00000000.segment ...
+//! ```
+//!
+//! One process writes; others read what is there, and one of them takes over when the writer has
+//! ended, at its next epoch. Whatever fails here costs reads of the origin and nothing else.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, RwLock};
+
+use forebay_format::chunk::{BLOCK, ENTRY, HEAD};
+use forebay_format::hash;
+
+use super::budget::Budget;
+use super::buffer::Pool;
+use super::core::{Core, Figures, Identify, Traffic};
+use super::device::DeviceChoice;
+use super::files::{Dir, Files};
+use super::index::{SampleIndex, Subject};
+use super::layout::{Layout, Order, Parts, Sample, Spot};
+use super::layout_packed::{self, Packed};
+use super::reclaim::LEASE;
+use super::lease::Lease;
+use super::record;
+use super::recover;
+use super::warnings::Warnings;
+use crate::Error;
+
+/// The folder of all logs in a cache directory.
+pub const FOLDER: &str = "log";
+const MAP: &str = "samples.map";
+const ABOUT: &str = "about";
+/// A chunk as long as this is read as fast as a longer one.
+const CHUNK: u64 = 4 << 20;
+/// A request's buffer.
+const REQUEST: u64 = 1 << 20;
+
+/// How a log is set up.
+#[derive(Clone)]
+pub struct LogSettings {
+    /// Cache directories; chunks go round.
+    pub dirs: Vec<PathBuf>,
+    /// The dataset's folder in each.
+    pub name: String,
+    /// The dataset's address, for people.
+    pub about: String,
+    /// Which dataset, which index. `dirs` is filled in.
+    pub subject: Subject,
+    /// Bytes of all samples.
+    pub total_bytes: u64,
+    /// Bytes of the longest.
+    pub max_length: u64,
+    /// Bytes that all logs in the directories may take, in equal shares.
+    pub disk: u64,
+    /// Bytes that stay free on each file system.
+    pub floor: u64,
+    /// Bytes of memory for buffers.
+    pub memory: u64,
+    /// How the disk is spoken to.
+    pub device: DeviceChoice,
+    /// From a sample's number to who it is.
+    pub identify: Identify,
+    /// Where words for the user go.
+    pub warnings: Arc<Warnings>,
+}
+
+impl std::fmt::Debug for LogSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogSettings")
+            .field("dirs", &self.dirs)
+            .field("name", &self.name)
+            .field("disk", &self.disk)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A log's figures so far.
+#[derive(Debug, Clone, Default)]
+pub struct LogStats {
+    /// How samples are laid out.
+    pub layout: &'static str,
+    /// Whether this process writes.
+    pub writes: bool,
+    /// Whether the page cache is left out.
+    pub direct: bool,
+    /// Bytes that all logs of the directories take, as `du` counts.
+    pub disk_bytes: u64,
+    /// Bytes that they may take.
+    pub disk_limit: u64,
+    /// Samples read.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Requests that they were read by.
+    pub requests: u64,
+    /// Bytes of those, gaps and edges included.
+    pub request_bytes: u64,
+    /// Samples written.
+    pub written: u64,
+    /// Bytes written to the device, all overhead included.
+    pub written_bytes: u64,
+    /// Samples that were not written because the writer was behind, or they are too long.
+    pub skipped: u64,
+    /// Samples whose bytes were not what they should be; read from the origin instead.
+    pub corrupt: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// No more room.
+    pub full: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Log {
+    core: Arc<Core>,
+    role: RwLock<Role>,
+    read_pool: Pool,
+    /// Longer samples are not kept here.
+    longest: u64,
+    settings: LogSettings,
+}
+
+/// What this process is to the log. The layout goes before the lease.
+#[derive(Debug)]
+struct Role {
+    layout: Arc<dyn Layout>,
+    lease: Option<Lease>,
+}
+
+impl Log {
+    /// Opens the log of a dataset, or begins it.
+    pub fn open(mut settings: LogSettings) -> Result<Self, Error> {
+        let warnings = settings.warnings.clone();
+        let share = settings.disk / settings.dirs.len().max(1) as u64;
+        let mut dirs = Vec::new();
+        let mut refusal = None;
+        for dir in &settings.dirs {
+            let root = dir.join(FOLDER);
+            let folder = root.join(&settings.name);
+            match fs::create_dir_all(&folder) {
+                Ok(()) => dirs.push(Dir::new(folder, Budget::new(&root, share, settings.floor))),
+                Err(error) if folder.is_dir() || settings.dirs.len() == 1 => refusal = Some((folder, error)),
+                Err(error) => warnings.say(format!(
+                    "cache directory {} cannot be used ({error}); going on without it",
+                    dir.display()
+                )),
+            }
+        }
+        if dirs.is_empty() {
+            let (folder, source) = refusal.unwrap_or_else(|| {
+                (PathBuf::new(), io::ErrorKind::NotFound.into())
+            });
+            return Err(Error::CacheDir { folder, source });
+        }
+        let paths: Vec<_> = dirs.iter().map(|dir| dir.folder.as_os_str()).collect();
+        settings.subject.dirs = hash(format!("{paths:?}").as_bytes());
+        let sizes = Sizes::new(&settings);
+        let read_pool = pool(sizes.requests, sizes.request)?;
+        let core = Arc::new(Core {
+            subject: settings.subject,
+            files: Files::new(dirs, warnings),
+            figures: Figures::default(),
+            traffic: Traffic::default(),
+            device: settings.device.clone(),
+            identify: settings.identify.clone(),
+        });
+        let log = Self {
+            role: RwLock::new(Role {
+                layout: Arc::new(ReadOnly(None)),
+                lease: None,
+            }),
+            core,
+            read_pool,
+            longest: sizes.longest,
+            settings,
+        };
+        log.assume_role();
+        Ok(log)
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(super) fn read_pool(&self) -> &Pool {
+        &self.read_pool
+    }
+
+    fn home(&self) -> &Path {
+        &self.core.files.dirs()[0].folder
+    }
+
+    /// Becomes the writer if there is none, else looks for what a writer has made.
+    fn assume_role(&self) {
+        let mut role = self.role.write().expect("the log's lock");
+        if role.lease.is_some() {
+            return;
+        }
+        match Lease::take(&self.home().join(LEASE)) {
+            Ok(Some(lease)) => match self.lead() {
+                Ok(layout) => {
+                    role.layout = layout;
+                    role.lease = Some(lease);
+                }
+                Err(error) => self.core.files.write_failed(0, &error),
+            },
+            Ok(None) => {}
+            Err(error) => self.core.files.write_failed(0, &error),
+        }
+        if role.lease.is_none() {
+            let map = self.home().join(MAP);
+            let index = SampleIndex::open(&map, self.core.subject).ok().flatten();
+            role.layout = Arc::new(ReadOnly(index));
+        }
+    }
+
+    /// The layout of a writer: the index is made complete first.
+    fn lead(&self) -> io::Result<Arc<dyn Layout>> {
+        let about = self.home().join(ABOUT);
+        if fs::read_to_string(&about).ok().as_deref() != Some(&self.settings.about) {
+            fs::write(about, &self.settings.about)?;
+        }
+        let map = self.home().join(MAP);
+        let subject = self.core.subject;
+        let found = SampleIndex::open_for_writing(&map, subject)?.filter(SampleIndex::is_clean);
+        let index = match found {
+            Some(index) => index,
+            None => {
+                let index = self.make_index(&map)?;
+                recover::recover(&self.core, &index);
+                index
+            }
+        };
+        index.set_clean(false);
+        let sizes = Sizes::new(&self.settings);
+        let pool = Pool::new(layout_packed::BUFFERS, sizes.chunk as usize)?;
+        Ok(Arc::new(Packed::new(self.core.clone(), Arc::new(index), pool)?))
+    }
+
+    fn make_index(&self, map: &Path) -> io::Result<SampleIndex> {
+        let _ = fs::remove_file(map);
+        let budget = &self.core.files.dirs()[0].budget;
+        let bytes = self.core.subject.table_bytes();
+        if budget.room() < bytes + (64 << 10) {
+            return Err(io::Error::other(format!(
+                "its table alone takes {bytes} bytes of disk"
+            )));
+        }
+        SampleIndex::create(map, self.core.subject)
+    }
+
+    /// Where a sample can be read.
+    pub fn find(&self, sample: u32, length: u64) -> Option<Spot> {
+        let role = self.role.read().expect("the log's lock");
+        let spot = role.layout.find(sample)?;
+        let alive = self.core.files.dirs()[usize::from(spot.at.dir)].is_alive();
+        (alive && length <= self.longest).then_some(spot)
+    }
+
+    /// Takes a copy of a sample to write it, if it has a place for it. Never waits for the disk.
+    pub fn offer<'a>(&self, sample: &Sample, mut parts: impl Iterator<Item = &'a [u8]>) -> bool {
+        if sample.length > self.longest {
+            Figures::add(&self.core.figures.skipped, 1);
+            return false;
+        }
+        let role = self.role.read().expect("the log's lock");
+        role.layout.offer(sample, &mut parts)
+    }
+
+    /// Whether it will hold all samples, or could.
+    pub fn is_whole(&self) -> bool {
+        let limit: u64 = self.core.files.dirs().iter().map(|dir| dir.budget.limit()).sum();
+        let overhead = self.core.subject.table_bytes()
+            + u64::from(self.core.subject.samples) * ENTRY as u64
+            + self.settings.total_bytes / 100;
+        self.settings.total_bytes + overhead <= limit && self.settings.max_length <= self.longest
+    }
+
+    /// An epoch begins; then `next` follows, if it is known.
+    pub fn begin(&self, current: Option<&Order>, next: Option<&Order>) {
+        self.assume_role();
+        let role = self.role.read().expect("the log's lock");
+        role.layout.begin(current, next);
+    }
+
+    pub(super) fn lost(&self, sample: u32, spot: &Spot) {
+        let role = self.role.read().expect("the log's lock");
+        role.layout.lost(sample, spot);
+    }
+
+    /// What is half full is written as it is; does not wait for it.
+    pub fn seal(&self) {
+        let role = self.role.read().expect("the log's lock");
+        role.layout.seal();
+    }
+
+    /// Writes out what waits to be written; returns when it is on the disk.
+    pub fn flush(&self) {
+        let role = self.role.read().expect("the log's lock");
+        role.layout.flush();
+    }
+
+    /// Figures so far.
+    pub fn stats(&self) -> LogStats {
+        let role = self.role.read().expect("the log's lock");
+        let figures = &self.core.figures;
+        let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let dirs = self.core.files.dirs();
+        LogStats {
+            layout: role.layout.name(),
+            writes: role.lease.is_some(),
+            direct: self.core.files.is_direct(),
+            disk_bytes: dirs.iter().map(|dir| dir.budget.used()).sum(),
+            disk_limit: dirs.iter().map(|dir| dir.budget.limit()).sum(),
+            reads: get(&figures.reads),
+            read_bytes: get(&figures.read_bytes),
+            requests: get(&figures.requests),
+            request_bytes: get(&figures.request_bytes),
+            written: get(&figures.written),
+            written_bytes: get(&figures.written_bytes),
+            skipped: get(&figures.skipped),
+            corrupt: get(&figures.corrupt),
+            errors: get(&figures.errors),
+            full: role.layout.is_full(),
+        }
+    }
+}
+
+fn pool(count: usize, slot: usize) -> Result<Pool, Error> {
+    Pool::new(count, slot).map_err(|source| Error::Reserve {
+        bytes: (count * slot) as u64,
+        source,
+    })
+}
+
+/// How a log's memory is cut up.
+struct Sizes {
+    /// Bytes of a chunk.
+    chunk: u64,
+    /// Bytes of a request's buffer.
+    request: usize,
+    requests: usize,
+    longest: u64,
+}
+
+impl Sizes {
+    fn new(settings: &LogSettings) -> Self {
+        let block = BLOCK as u64;
+        let half = settings.memory / 2;
+        let most_chunk = half / layout_packed::BUFFERS as u64;
+        // A small log has smaller chunks, so that its last one wastes little of it.
+        let chunk = CHUNK
+            .min(settings.disk / 128)
+            .max(64 << 10)
+            .max(forebay_format::chunk::chunk_of_one(settings.max_length))
+            .min(most_chunk)
+            .next_multiple_of(block);
+        // A sample may begin and end within a block.
+        let edges = 2 * block + record::HEAD as u64;
+        let request = REQUEST
+            .max(settings.max_length.saturating_add(edges))
+            .min(half / 4)
+            .max(16 * block)
+            .next_multiple_of(block);
+        Self {
+            chunk,
+            request: request as usize,
+            requests: (half / request).clamp(4, 128) as usize,
+            longest: (chunk - (HEAD + ENTRY) as u64).min(request - edges),
+        }
+    }
+}
+
+/// A log that another process writes, or nobody.
+#[derive(Debug)]
+struct ReadOnly(Option<SampleIndex>);
+
+impl Layout for ReadOnly {
+    fn name(&self) -> &'static str {
+        "packed"
+    }
+
+    fn find(&self, sample: u32) -> Option<Spot> {
+        layout_packed::find(self.0.as_ref()?, sample)
+    }
+
+    fn offer(&self, _sample: &Sample, _parts: Parts<'_, '_>) -> bool {
+        false
+    }
+
+    fn lost(&self, _sample: u32, _spot: &Spot) {}
+
+    fn begin(&self, _current: Option<&Order>, _next: Option<&Order>) {}
+
+    fn seal(&self) {}
+
+    fn flush(&self) {}
+
+    fn is_full(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,48 @@
+//! The log tier: samples on a local SSD, read as fast as one long file.
+//!
+//! ```text
+//!   origin --offer--> chunk in memory --> writer thread --> segments
+//!   plan ----ask----> sorted, joined requests --> device --> slices, each checked
+//! ```
+//!
+//! | part | what it is |
+//! |---|---|
+//! | `log` | the handle: one dataset's log in one or several directories |
+//! | `layout` | what the layouts share; `layout_packed`: written once |
+//! | `writer`, `reader` | the two threads; reads go first |
+//! | `device`, `uring`, `buffer` | the way to the disk, and its memory |
+//! | `index` | where each sample lies, mapped by all processes |
+//! | `recover`, `reclaim` | what is on the disk; what may go |
+//! | `files`, `budget`, `lease` | segments, the disk contract, who writes |
+//!
+//! The promise: bytes are checked against who they should be before anybody sees them. Whatever is
+//! torn, stale or flipped is read from the origin instead.
+
+mod budget;
+mod buffer;
+mod core;
+mod device;
+mod files;
+mod index;
+mod layout;
+mod layout_packed;
+mod lease;
+#[allow(clippy::module_inception)]
+mod log;
+mod reader;
+mod reclaim;
+mod record;
+mod recover;
+mod uring;
+mod warnings;
+mod writer;
+
+pub use self::core::Identify;
+pub use budget::used;
+pub use buffer::{Buffer, Slice};
+pub use device::{Device, DeviceChoice, Done, Op, transfer};
+pub use index::{Location, Subject};
+pub use layout::{Check, LayoutChoice, Order, Sample, Spot};
+pub use log::{FOLDER, Log, LogSettings, LogStats};
+pub use reader::{Answer, Reader, Want};
+pub use warnings::Warnings;

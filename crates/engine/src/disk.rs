@@ -1,0 +1,216 @@
+//! The disk tier of an engine: the logs of its datasets, and what they deliver.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use forebay_cache::log::{
+    Answer, DeviceChoice, LayoutChoice, Log, LogSettings, Order, Reader, Subject, Warnings,
+};
+use forebay_origin::Dataset;
+use forebay_plan::Epoch;
+
+use crate::fetch;
+use crate::job::Desk;
+use crate::sequence::Sequence;
+use crate::task::{Place, Task};
+
+/// The most memory that a log's buffers take, and its share of the engine's.
+const MOST_MEMORY: u64 = 64 << 20;
+const SHARE: u64 = 8;
+/// With less for its buffers a log is of no use.
+const LEAST_MEMORY: u64 = 512 << 10;
+/// The most that is left free by itself.
+const MOST_FLOOR: u64 = 8 << 30;
+
+/// Where samples are kept on disk, and how many bytes of it.
+#[derive(Debug, Clone)]
+pub struct DiskSettings {
+    /// Cache directories; what is kept is spread over them.
+    pub dirs: Vec<PathBuf>,
+    /// Bytes that all logs there may take together, never passed.
+    pub bytes: u64,
+    /// Bytes that stay free on each file system.
+    pub floor: u64,
+    /// How samples are laid out.
+    pub layout: LayoutChoice,
+    /// How the disk is spoken to.
+    pub device: DeviceChoice,
+}
+
+impl DiskSettings {
+    /// With at most `bytes`, or half of what is free. A twentieth of each file system stays free,
+    /// but no more than 8 GiB.
+    pub fn new(dirs: Vec<PathBuf>, bytes: Option<u64>, layout: LayoutChoice) -> Self {
+        let spaces: Vec<_> = dirs.iter().filter_map(|dir| space(dir)).collect();
+        let floor = spaces.iter().map(|(_, size)| size / 20).min().unwrap_or(0);
+        let usable: u64 = spaces.iter().map(|(free, _)| free / 2).sum();
+        Self {
+            bytes: bytes.unwrap_or(usable),
+            floor: floor.min(MOST_FLOOR),
+            dirs,
+            layout,
+            device: DeviceChoice::Auto,
+        }
+    }
+}
+
+/// Bytes for a cache in `dir`: those that are free or its own already; and the file system's size.
+fn space(dir: &Path) -> Option<(u64, u64)> {
+    let there = dir.ancestors().find(|path| path.exists())?;
+    let stat = rustix::fs::statvfs(there).ok()?;
+    let own = forebay_cache::log::used(&dir.join(forebay_cache::log::FOLDER));
+    Some((
+        stat.f_bavail * stat.f_frsize + own,
+        stat.f_blocks * stat.f_frsize,
+    ))
+}
+
+/// A sample that was asked of a log, and for whom.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) place: Place,
+    pub(crate) task: Task,
+    pub(crate) into_slab: bool,
+}
+
+pub(crate) type LogReader = Reader<Arrival>;
+
+/// The logs of an engine, one a dataset.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    settings: DiskSettings,
+    memory: u64,
+    logs: Mutex<HashMap<u32, Option<Arc<LogReader>>>>,
+}
+
+impl Disk {
+    /// Also says how much of the engine's memory it takes.
+    pub(crate) fn new(settings: DiskSettings, memory: u64, warnings: &Warnings) -> Option<Self> {
+        let share = (memory / SHARE).min(MOST_MEMORY);
+        if share < LEAST_MEMORY {
+            warnings.say(format!(
+                "memory of {memory} bytes is too little to use a disk cache with; hint: raise \
+                 memory= to at least {}MiB",
+                (LEAST_MEMORY * SHARE) >> 20
+            ));
+            return None;
+        }
+        Some(Self {
+            settings,
+            memory: share,
+            logs: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// The log of a dataset, opened when it is first asked for. `None` if it cannot be: that is
+    /// said once, and the origin is read instead.
+    pub(crate) fn log(
+        &self,
+        dataset: &Arc<Dataset>,
+        warnings: &Arc<Warnings>,
+    ) -> Option<Arc<LogReader>> {
+        let mut logs = self.logs.lock().expect("the engine's lock");
+        let open = || match self.open(dataset, warnings) {
+            Ok(reader) => Some(Arc::new(reader)),
+            Err(why) => {
+                warnings.say(format!("no disk cache: {why}"));
+                None
+            }
+        };
+        logs.entry(dataset.number()).or_insert_with(open).clone()
+    }
+
+    fn open(&self, dataset: &Arc<Dataset>, warnings: &Arc<Warnings>) -> Result<LogReader, String> {
+        let index = dataset.index();
+        let log = Log::open(LogSettings {
+            dirs: self.settings.dirs.clone(),
+            name: dataset.cache_name().to_owned(),
+            about: index.url().to_owned(),
+            subject: Subject {
+                dataset: dataset.cache_key(),
+                index: index.digest(),
+                samples: index.len(),
+                dirs: 0,
+            },
+            total_bytes: index.total_bytes(),
+            max_length: index.max_length(),
+            disk: self.settings.bytes,
+            floor: self.settings.floor,
+            memory: self.memory,
+            device: self.settings.device.clone(),
+            identify: Arc::new({
+                let dataset = dataset.clone();
+                move |sample| dataset.identity(sample).ok()
+            }),
+            warnings: warnings.clone(),
+        })
+        .map_err(|error| format!("{}; hint: {}", chain(&error), error.hint()))?;
+        Reader::start(Arc::new(log), deliver).map_err(|error| format!("its thread: {error}"))
+    }
+
+    /// The first log that is open, for the figures.
+    pub(crate) fn any(&self) -> Option<Arc<LogReader>> {
+        let logs = self.logs.lock().expect("the engine's lock");
+        logs.values().flatten().next().cloned()
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}
+
+/// Runs in a log's thread.
+fn deliver(answers: Vec<Answer<Arrival>>) {
+    let mut by_desk: Vec<(Arc<Desk>, Vec<fetch::Logged>)> = Vec::with_capacity(1);
+    for (arrival, slice) in answers {
+        let Arrival {
+            desk,
+            place,
+            task,
+            into_slab,
+        } = arrival;
+        let logged = fetch::Logged {
+            place,
+            task,
+            into_slab,
+            slice,
+        };
+        match by_desk.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &desk)) {
+            Some((_, samples)) => samples.push(logged),
+            None => by_desk.push((desk, vec![logged])),
+        }
+    }
+    for (desk, samples) in by_desk {
+        fetch::arrived(&desk, samples);
+    }
+}
+
+/// A planned epoch as a log wants it.
+pub(crate) fn order(sequence: &Sequence) -> Option<Order> {
+    let Sequence::Planned { epoch, rank } = sequence else {
+        return None;
+    };
+    Some(order_of(epoch, *rank))
+}
+
+fn order_of(epoch: &Epoch, rank: u32) -> Order {
+    let mut ids = Vec::with_capacity(epoch.len(rank) as usize);
+    let batches = epoch.batches(rank);
+    for batch in 0..batches {
+        ids.extend(epoch.batch(rank, batch));
+    }
+    let batch = ids.len().div_ceil((batches as usize).max(1)).max(1);
+    Order {
+        ids: Arc::new(ids),
+        batch,
+    }
+}

@@ -1,0 +1,153 @@
+//! Samples of the log: asked for, many at a time; they arrive in buffers of the log's reader.
+//!
+//! One whose slab is open is placed straight from its buffer, which every thread of the crew can
+//! do at once, so buffers come back soon. One that is fetched further ahead would keep its
+//! neighbours' buffer until the user has come that far: it goes on into the memory tier.
+
+use std::sync::Arc;
+
+use forebay_cache::Lookup;
+use forebay_cache::log::{Sample, Slice, Want};
+
+use super::pump;
+use crate::disk::Arrival;
+use crate::job::Desk;
+use crate::preparation::Stock;
+use crate::stats::Counters;
+use crate::task::{Outcome, Place, Task};
+
+/// What the log's reader brought, or did not.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    pub(crate) place: Place,
+    pub(crate) task: Task,
+    pub(crate) into_slab: bool,
+    pub(crate) slice: Option<Slice>,
+}
+
+fn sample(desk: &Desk, task: &Task) -> Option<Sample> {
+    Some(Sample {
+        id: task.id,
+        identity: desk.dataset.identity(task.id).ok()?,
+        length: task.len,
+    })
+}
+
+/// What to ask the log for, if it has the task's sample.
+pub(super) fn want(
+    desk: &Desk,
+    place: Place,
+    task: &Task,
+    into_slab: bool,
+) -> Option<Want<Arrival>> {
+    let log = desk.log.as_ref()?.log();
+    if task.past_log {
+        return None;
+    }
+    let spot = log.find(task.id, task.len)?;
+    Some(Want {
+        sample: sample(desk, task)?,
+        spot,
+        payload: Arrival {
+            desk: desk.me.upgrade()?,
+            place,
+            task: *task,
+            into_slab,
+        },
+    })
+}
+
+/// Asks for samples, the one first that is wanted first.
+pub(super) fn ask(desk: &Desk, wants: Vec<Want<Arrival>>) {
+    if let Some(log) = &desk.log {
+        log.ask(wants);
+    }
+}
+
+/// Offers the log a sample that came from the origin. True if it takes it and is not to hold all:
+/// then the sample need not be in memory as well.
+pub(super) fn offer<'a>(
+    desk: &Desk,
+    task: &Task,
+    parts: impl Iterator<Item = &'a [u8]>,
+) -> bool {
+    let Some(log) = desk.log.as_ref().map(|reader| reader.log()) else {
+        return false;
+    };
+    sample(desk, task).is_some_and(|sample| log.offer(&sample, parts)) && !log.is_whole()
+}
+
+/// Takes in what the log's reader brought.
+pub(crate) fn arrived(desk: &Arc<Desk>, samples: Vec<Logged>) {
+    let outcomes: Vec<_> = samples
+        .into_iter()
+        .map(|mut logged| {
+            let outcome = match logged.slice.take() {
+                Some(slice) => {
+                    Counters::add(&desk.counters.log_hits, 1);
+                    Counters::add(&desk.counters.log_hit_bytes, logged.task.len);
+                    stock(desk, &logged, slice)
+                }
+                None => {
+                    logged.task.past_log = true;
+                    Outcome::Postponed
+                }
+            };
+            (logged, outcome)
+        })
+        .collect();
+    let mut window = desk.window();
+    let mut complete = false;
+    for (logged, outcome) in outcomes {
+        complete |= window.finish(logged.place, logged.task, logged.into_slab, outcome);
+    }
+    drop(window);
+    if complete {
+        desk.tell_user();
+    }
+    desk.plant.board.wake();
+    if !desk.dataset.is_local() {
+        pump(desk);
+    }
+}
+
+fn stock(desk: &Desk, logged: &Logged, slice: Slice) -> Outcome {
+    if logged.into_slab {
+        return Outcome::Held(Stock::Logged(slice));
+    }
+    let task = &logged.task;
+    let tier = &desk.plant.tier;
+    match tier.lookup(desk.key(task.id), task.len, task.next) {
+        Ok(Lookup::Hit(held)) => Outcome::Held(Stock::Encoded(held)),
+        Ok(Lookup::Fill(mut fill)) => {
+            fill.write_at(0, &slice);
+            let held = fill.commit();
+            if !is_whole(desk) {
+                held.set_next(None);
+            }
+            Outcome::Held(Stock::Encoded(held))
+        }
+        Ok(Lookup::Busy(_) | Lookup::Full) | Err(_) => Outcome::Postponed,
+    }
+}
+
+/// Whether everything is in the log, or will be: memory is then for speed. Otherwise it is for
+/// what the log does not have, so that the two together save the most reads of the origin.
+fn is_whole(desk: &Desk) -> bool {
+    let log = desk.log.as_ref();
+    log.is_some_and(|reader| reader.log().is_whole())
+}
+
+/// Keeps a sample of the log in memory as well, if that is worth it.
+pub(super) fn keep_copy(desk: &Desk, task: &Task, slice: &Slice) {
+    let tier = &desk.plant.tier;
+    let key = desk.key(task.id);
+    if is_whole(desk)
+        && tier.wants(key, task.len, task.next)
+        && !(desk.preparation.is_some() && tier.contains(desk.decoded_key(task.id)))
+        && let Ok(Lookup::Fill(mut fill)) = tier.lookup(key, task.len, task.next)
+    {
+        fill.write_at(0, slice);
+        drop(fill.commit());
+    }
+}

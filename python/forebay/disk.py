@@ -1,0 +1,52 @@
+"""The disk cache's settings: where, how much, laid out how."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from forebay.datasets import Dataset
+from forebay.listing import cache_home
+from forebay.sizes import in_bytes
+
+LAYOUTS = ("auto", "packed", "reorder")
+
+CacheDir = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def disk_settings(
+    dataset: Dataset | None, cache_dir: CacheDir | None, disk: int | str | None, layout: str
+) -> dict[str, Any]:
+    """What the engine is to know of the disk; nothing if nothing is kept there.
+
+    Datasets behind a network are kept by default. Local files are only if that is asked for:
+    a copy on the same disk gains little.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout={layout!r} is not one of {', '.join(map(repr, LAYOUTS))}")
+    budget = None if disk is None else in_bytes(disk, "disk")
+    dirs = _directories(cache_dir)
+    asked_for = cache_dir is not None or disk is not None
+    if dataset is None or budget == 0 or (dataset.native.is_local and not asked_for):
+        return {}
+    return {"cache_dirs": dirs, "disk": budget, "layout": layout}
+
+
+def _directories(cache_dir: CacheDir | None) -> list[str]:
+    if cache_dir is None:
+        return [cache_home()]
+    if isinstance(cache_dir, str | os.PathLike):
+        cache_dir = [cache_dir]
+    if not isinstance(cache_dir, Sequence) or not cache_dir:
+        raise TypeError(f"cache_dir={cache_dir!r} is neither a path nor a list of paths")
+    paths = []
+    for path in cache_dir:
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise TypeError(f"cache_dir has {path!r}, which is not a path")
+        paths.append(os.path.abspath(os.path.expanduser(os.fspath(path))))
+    if len(set(paths)) < len(paths):
+        raise ValueError(f"cache_dir={cache_dir!r} names a directory twice")
+    if len(paths) > 127:
+        raise ValueError(f"cache_dir has {len(paths)} directories; at most 127 are used")
+    return paths
