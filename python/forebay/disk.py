@@ -16,7 +16,12 @@ CacheDir = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def disk_settings(
-    dataset: Dataset | None, cache_dir: CacheDir | None, disk: int | str | None, layout: str
+    dataset: Dataset | None,
+    cache_dir: CacheDir | None,
+    disk: int | str | None,
+    layout: str,
+    *,
+    known_ahead: bool,
 ) -> dict[str, Any]:
     """What the engine is to know of the disk; nothing if nothing is kept there.
 
@@ -25,6 +30,13 @@ def disk_settings(
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout={layout!r} is not one of {', '.join(map(repr, LAYOUTS))}")
+    if not known_ahead:
+        if layout == "reorder":
+            raise ValueError(
+                'layout="reorder" needs the order of the next epoch, of all samples: one rank, and '
+                'an order that forebay makes; hint: layout="packed"'
+            )
+        layout = "packed"
     budget = None if disk is None else in_bytes(disk, "disk")
     dirs = _directories(cache_dir)
     asked_for = cache_dir is not None or disk is not None

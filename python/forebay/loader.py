@@ -227,7 +227,11 @@ class DataLoader:
             name = "return_index=True" if return_index else 'on_error="replace"'
             raise ValueError(f"{name} needs a dataset of forebay's, as it is")
         self._engine_settings |= disk_settings(
-            dataset if self.native else None, cache_dir, disk, layout
+            dataset if self.native else None,
+            cache_dir,
+            disk,
+            layout,
+            known_ahead=self.world_size == 1 and not isinstance(order, HandedOver),
         )
         self.preparation = preparation_of(
             dataset if self.native else None,

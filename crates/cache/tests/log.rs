@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_cache::log::{
-    Answer, DeviceChoice, Log, LogSettings, Reader, Sample, Subject, Want,
+    Answer, DeviceChoice, LayoutChoice, Log, LogSettings, Reader, Sample, Subject, Want,
 };
 use forebay_format::chunk::Identity;
 
@@ -54,6 +54,8 @@ fn settings(dirs: &[&Path]) -> LogSettings {
         device: DeviceChoice::Auto,
         identify: Arc::new(|id| Some(identity(id))),
         warnings: Arc::default(),
+        layout: LayoutChoice::Auto,
+        length: Arc::new(|id| Some(sample(id).length)),
     }
 }
 
@@ -208,10 +210,10 @@ fn one_writes_others_read_and_take_over() {
     assert!(writer.stats().writes && !other.stats().writes);
     assert!(!other.offer(&sample(0), [&bytes(0)[..]].into_iter()));
     fill(&writer, 0..100);
-    other.begin(None, None);
+    other.begin(None);
     assert!(other.find(50, 1).is_some());
     drop(writer);
-    other.begin(None, None);
+    other.begin(None);
     assert!(other.stats().writes);
     fill(&other, 100..SAMPLES);
     assert_eq!(Reading::new(other).whole(), SAMPLES as usize);

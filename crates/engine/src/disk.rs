@@ -8,7 +8,6 @@ use forebay_cache::log::{
     Answer, DeviceChoice, LayoutChoice, Log, LogSettings, Order, Reader, Subject, Warnings,
 };
 use forebay_origin::Dataset;
-use forebay_plan::Epoch;
 
 use crate::fetch;
 use crate::job::Desk;
@@ -143,7 +142,12 @@ impl Disk {
             disk: self.settings.bytes,
             floor: self.settings.floor,
             memory: self.memory,
+            layout: self.settings.layout,
             device: self.settings.device.clone(),
+            length: Arc::new({
+                let index = index.clone();
+                move |sample| index.length(sample).ok()
+            }),
             identify: Arc::new({
                 let dataset = dataset.clone();
                 move |sample| dataset.identity(sample).ok()
@@ -194,23 +198,15 @@ fn deliver(answers: Vec<Answer<Arrival>>) {
     }
 }
 
-/// A planned epoch as a log wants it.
+/// A planned epoch as a log wants it. Not that of one rank of several: the others read most of
+/// what it will want next.
 pub(crate) fn order(sequence: &Sequence) -> Option<Order> {
     let Sequence::Planned { epoch, rank } = sequence else {
         return None;
     };
-    Some(order_of(epoch, *rank))
-}
-
-fn order_of(epoch: &Epoch, rank: u32) -> Order {
-    let mut ids = Vec::with_capacity(epoch.len(rank) as usize);
-    let batches = epoch.batches(rank);
-    for batch in 0..batches {
-        ids.extend(epoch.batch(rank, batch));
-    }
-    let batch = ids.len().div_ceil((batches as usize).max(1)).max(1);
-    Order {
-        ids: Arc::new(ids),
-        batch,
-    }
+    let batches = epoch.batches(*rank);
+    (epoch.world() == 1 && batches > 0).then(|| Order {
+        ids: Arc::new(epoch.rank(*rank).collect()),
+        batch: epoch.batch(*rank, 0).len().max(1),
+    })
 }

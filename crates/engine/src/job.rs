@@ -9,7 +9,7 @@ use forebay_plan::NextUse;
 use crate::batch::Batch;
 use crate::cache_form::{CacheForm, FormChoice};
 use crate::crew::Employer;
-use crate::disk::LogReader;
+use crate::disk::{LogReader, order};
 use crate::engine::Plant;
 use crate::preparation::{Preparation, PreparationSettings};
 use crate::quarantine::Quarantine;
@@ -186,7 +186,9 @@ impl Job {
     pub fn begin(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
         if let Some(log) = &self.desk.log {
-            log.log().begin(None, None);
+            let log = log.log();
+            let order = log.wants_orders().then(|| order(&sequence)).flatten();
+            log.begin(order.as_ref());
         }
         let foreseen = self.desk.window().begin(tag, sequence, draws);
         if foreseen {
@@ -200,6 +202,12 @@ impl Job {
     /// Tells which epoch follows the current one, as far as is known.
     pub fn foresee(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
+        if let Some(log) = &self.desk.log
+            && log.log().wants_orders()
+            && let Some(order) = order(&sequence)
+        {
+            log.log().foresee(&order);
+        }
         self.desk.window().foresee(tag, sequence, draws);
         self.compute_next_uses();
         self.stir();
@@ -270,6 +278,9 @@ impl Job {
             Head::Wait => Ok(Next::Wait),
             Head::Complete(complete) => {
                 desk.plant.tier.advance(complete.tick);
+                if let Some(log) = &desk.log {
+                    log.log().consumed(&complete.layout.ids);
+                }
                 self.stir();
                 let batch = Batch::assemble(
                     complete.layout,

@@ -14,6 +14,8 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 /// What a file system may need for a file beyond its blocks.
 const SLACK: u64 = 16 << 10;
+/// The file in a log's folder that says how many bytes it has put by.
+pub(super) const RESERVED: &str = "reserved";
 /// How long the book is waited for.
 const PATIENCE: u32 = 200;
 
@@ -58,9 +60,33 @@ impl Budget {
 
     /// Bytes that may still be taken.
     pub(super) fn room(&self) -> u64 {
-        let within = self.limit.saturating_sub(self.used());
+        let within = self.limit.saturating_sub(self.taken());
         let free = statvfs(&self.root).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
         within.min(free.saturating_sub(self.floor))
+    }
+
+    /// Bytes that all logs take, or have put by.
+    fn taken(&self) -> u64 {
+        let own = fs::symlink_metadata(&self.root).map_or(0, |meta| meta.blocks() * 512);
+        let Ok(entries) = fs::read_dir(&self.root) else {
+            return own;
+        };
+        entries.flatten().fold(own, |sum, entry| {
+            let path = entry.path();
+            let reserved = fs::read_to_string(path.join(RESERVED)).ok();
+            let reserved = reserved.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+            sum + used(&path).max(reserved)
+        })
+    }
+
+    /// Puts bytes by for a log that takes its blocks as it goes; `log` has the rest of what may be
+    /// taken, but for what is in use already. Returns how many.
+    pub(super) fn reserve(&self, log: &Path) -> io::Result<u64> {
+        let _book = self.open()?;
+        let _ = fs::remove_file(log.join(RESERVED));
+        let bytes = self.room() + used(log);
+        fs::write(log.join(RESERVED), bytes.to_string())?;
+        Ok(bytes)
     }
 
     fn open(&self) -> io::Result<Book> {
@@ -121,7 +147,10 @@ impl Budget {
 
 /// What `du` would say of a folder.
 pub fn used(folder: &Path) -> u64 {
-    let own = fs::symlink_metadata(folder).map_or(0, |meta| meta.blocks() * 512);
+    let Ok(meta) = fs::symlink_metadata(folder) else {
+        return 0;
+    };
+    let own = meta.blocks() * 512;
     let Ok(entries) = fs::read_dir(folder) else {
         return own;
     };

@@ -13,6 +13,9 @@ use super::index::Subject;
 /// From a sample's number to who it is.
 pub type Identify = Arc<dyn Fn(u32) -> Option<Identity> + Send + Sync>;
 
+/// From a sample's number to its bytes.
+pub type Length = Arc<dyn Fn(u32) -> Option<u64> + Send + Sync>;
+
 /// See the module's text.
 pub(super) struct Core {
     pub(super) subject: Subject,
@@ -21,6 +24,7 @@ pub(super) struct Core {
     pub(super) traffic: Traffic,
     pub(super) device: DeviceChoice,
     pub(super) identify: Identify,
+    pub(super) length: Length,
 }
 
 impl std::fmt::Debug for Core {

@@ -57,8 +57,8 @@ impl Dir {
         self.is_alive() && !self.read_only.load(Ordering::Relaxed)
     }
 
-    fn path(&self, segment: u32) -> PathBuf {
-        self.folder.join(format!("{segment:08}.segment"))
+    fn path(&self, segment: u32, extension: &str) -> PathBuf {
+        self.folder.join(format!("{segment:08}.{extension}"))
     }
 }
 
@@ -68,14 +68,16 @@ pub(super) struct Files {
     dirs: Vec<Dir>,
     open: RwLock<HashMap<(u8, u32), Arc<File>>>,
     direct: AtomicBool,
+    extension: &'static str,
     warnings: Arc<Warnings>,
 }
 
 impl Files {
-    /// Files of these directories.
-    pub(super) fn new(dirs: Vec<Dir>, warnings: Arc<Warnings>) -> Self {
+    /// Files of these directories with this extension.
+    pub(super) fn new(dirs: Vec<Dir>, extension: &'static str, warnings: Arc<Warnings>) -> Self {
         Self {
             dirs,
+            extension,
             open: RwLock::default(),
             direct: AtomicBool::new(true),
             warnings,
@@ -103,7 +105,7 @@ impl Files {
             .get(usize::from(dir))
             .filter(|dir| dir.is_alive())
             .ok_or(io::ErrorKind::NotFound)?;
-        let file = Arc::new(self.open_file(&folder.path(segment))?);
+        let file = Arc::new(self.open_file(&folder.path(segment, self.extension))?);
         let mut open = self.open.write().expect("the files' lock");
         Ok(open.entry(key).or_insert(file).clone())
     }
@@ -135,6 +137,27 @@ impl Files {
         }
     }
 
+    /// A segment's path.
+    pub(super) fn path(&self, dir: u8, segment: u32) -> PathBuf {
+        self.dirs[usize::from(dir)].path(segment, self.extension)
+    }
+
+    /// A segment's file, made without any blocks if it is not there.
+    pub(super) fn sparse(&self, dir: u8, segment: u32) -> io::Result<Arc<File>> {
+        match self.segment(dir, segment) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = &self.dirs[usize::from(dir)];
+                File::options()
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(folder.path(segment, self.extension))?;
+                self.segment(dir, segment)
+            }
+            other => other,
+        }
+    }
+
     /// A new segment of at least `least` and at most `most` bytes; `None` if there is no room.
     pub(super) fn create(
         &self,
@@ -144,7 +167,7 @@ impl Files {
         most: u64,
     ) -> io::Result<Option<u64>> {
         let folder = &self.dirs[usize::from(dir)];
-        let made = folder.budget.create(&folder.path(segment), least, most)?;
+        let made = folder.budget.create(&folder.path(segment, self.extension), least, most)?;
         Ok(made.map(|(_, size)| size))
     }
 
@@ -166,7 +189,7 @@ impl Files {
         let mut open = self.open.write().expect("the files' lock");
         open.remove(&(dir, segment));
         drop(open);
-        fs::remove_file(self.dirs[usize::from(dir)].path(segment))
+        fs::remove_file(self.dirs[usize::from(dir)].path(segment, self.extension))
     }
 
     /// The segments that are there: directory and number.
@@ -180,7 +203,7 @@ impl Files {
                 let name = entry.file_name();
                 let number = name
                     .to_str()
-                    .and_then(|name| name.strip_suffix(".segment"))
+                    .and_then(|name| name.strip_suffix(self.extension)?.strip_suffix('.'))
                     .and_then(|number| number.parse().ok());
                 if let Some(number) = number {
                     found.push((at as u8, number));

@@ -98,8 +98,19 @@ pub(super) trait Layout: Send + Sync + fmt::Debug {
     /// The spot did not have the sample.
     fn lost(&self, sample: u32, spot: &Spot);
 
-    /// An epoch begins; then `next` follows, if it is known.
-    fn begin(&self, current: Option<&Order>, next: Option<&Order>);
+    /// An epoch begins, in this order if it is known.
+    fn begin(&self, order: Option<&Order>);
+
+    /// What it is to know of the epoch after.
+    fn foresee(&self, _next: &Order) {}
+
+    /// The user has had these samples.
+    fn consumed(&self, _samples: &[u32]) {}
+
+    /// Whether samples are to be offered each time that they are used.
+    fn rewrites(&self) -> bool {
+        false
+    }
 
     /// What is half full is written as it is; does not wait for it.
     fn seal(&self);

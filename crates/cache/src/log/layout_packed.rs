@@ -163,7 +163,7 @@ impl Layout for Packed {
         self.shared.index.remove(sample, spot.at);
     }
 
-    fn begin(&self, _current: Option<&Order>, _next: Option<&Order>) {
+    fn begin(&self, _order: Option<&Order>) {
         // Somebody may have made room meanwhile.
         self.shared.full.store(false, Ordering::Relaxed);
         self.seal();

@@ -20,14 +20,16 @@ use std::sync::{Arc, RwLock};
 use forebay_format::chunk::{BLOCK, ENTRY, HEAD};
 use forebay_format::hash;
 
-use super::budget::Budget;
+use super::budget::{Budget, RESERVED};
 use super::buffer::Pool;
-use super::core::{Core, Figures, Identify, Traffic};
+use super::core::{Core, Figures, Identify, Length, Traffic};
 use super::device::DeviceChoice;
 use super::files::{Dir, Files};
 use super::index::{SampleIndex, Subject};
-use super::layout::{Layout, Order, Parts, Sample, Spot};
+use super::layout::{Layout, LayoutChoice, Order, Parts, Sample, Spot};
 use super::layout_packed::{self, Packed};
+use super::layout_reorder::Reorder;
+use super::measure::Speeds;
 use super::reclaim::LEASE;
 use super::lease::Lease;
 use super::record;
@@ -41,6 +43,8 @@ const MAP: &str = "samples.map";
 const ABOUT: &str = "about";
 /// A chunk as long as this is read as fast as a longer one.
 const CHUNK: u64 = 4 << 20;
+/// Smaller datasets are packed: which layout would be faster is not worth a second.
+const WORTH_MEASURING: u64 = 64 << 20;
 /// A request's buffer.
 const REQUEST: u64 = 1 << 20;
 
@@ -65,10 +69,14 @@ pub struct LogSettings {
     pub floor: u64,
     /// Bytes of memory for buffers.
     pub memory: u64,
+    /// How samples are laid out.
+    pub layout: LayoutChoice,
     /// How the disk is spoken to.
     pub device: DeviceChoice,
     /// From a sample's number to who it is.
     pub identify: Identify,
+    /// From a sample's number to its bytes.
+    pub length: Length,
     /// Where words for the user go.
     pub warnings: Arc<Warnings>,
 }
@@ -126,6 +134,7 @@ pub struct Log {
     read_pool: Pool,
     /// Longer samples are not kept here.
     longest: u64,
+    kind: Kind,
     settings: LogSettings,
 }
 
@@ -163,15 +172,17 @@ impl Log {
         }
         let paths: Vec<_> = dirs.iter().map(|dir| dir.folder.as_os_str()).collect();
         settings.subject.dirs = hash(format!("{paths:?}").as_bytes());
+        let kind = Kind::choose(&settings, &dirs[0]);
         let sizes = Sizes::new(&settings);
         let read_pool = pool(sizes.requests, sizes.request)?;
         let core = Arc::new(Core {
             subject: settings.subject,
-            files: Files::new(dirs, warnings),
+            files: Files::new(dirs, kind.extension(), warnings),
             figures: Figures::default(),
             traffic: Traffic::default(),
             device: settings.device.clone(),
             identify: settings.identify.clone(),
+            length: settings.length.clone(),
         });
         let log = Self {
             role: RwLock::new(Role {
@@ -181,6 +192,7 @@ impl Log {
             core,
             read_pool,
             longest: sizes.longest,
+            kind,
             settings,
         };
         log.assume_role();
@@ -229,6 +241,21 @@ impl Log {
         if fs::read_to_string(&about).ok().as_deref() != Some(&self.settings.about) {
             fs::write(about, &self.settings.about)?;
         }
+        for dir in self.core.files.dirs() {
+            self.kind.delete_other(&dir.folder);
+        }
+        match self.kind {
+            Kind::Packed => self.lead_packed(),
+            Kind::Reorder => {
+                let slot = record::room(self.longest);
+                let count = (self.settings.memory / 2 / slot).clamp(4, 256);
+                let pool = Pool::new(count as usize, slot as usize)?;
+                Ok(Arc::new(Reorder::new(self.core.clone(), pool)?))
+            }
+        }
+    }
+
+    fn lead_packed(&self) -> io::Result<Arc<dyn Layout>> {
         let map = self.home().join(MAP);
         let subject = self.core.subject;
         let found = SampleIndex::open_for_writing(&map, subject)?.filter(SampleIndex::is_clean);
@@ -279,17 +306,45 @@ impl Log {
     /// Whether it will hold all samples, or could.
     pub fn is_whole(&self) -> bool {
         let limit: u64 = self.core.files.dirs().iter().map(|dir| dir.budget.limit()).sum();
-        let overhead = self.core.subject.table_bytes()
-            + u64::from(self.core.subject.samples) * ENTRY as u64
-            + self.settings.total_bytes / 100;
-        self.settings.total_bytes + overhead <= limit && self.settings.max_length <= self.longest
+        let (total, samples) = (self.settings.total_bytes, self.core.subject.samples);
+        let overhead = match self.kind {
+            Kind::Packed => {
+                self.core.subject.table_bytes() + u64::from(samples) * ENTRY as u64 + total / 100
+            }
+            // Half a block for each, and room for what is under way.
+            Kind::Reorder => u64::from(samples) * BLOCK as u64 / 2 + total / 8,
+        };
+        total + overhead <= limit && self.settings.max_length <= self.longest
     }
 
-    /// An epoch begins; then `next` follows, if it is known.
-    pub fn begin(&self, current: Option<&Order>, next: Option<&Order>) {
+    /// An epoch begins, in this order if it is known.
+    pub fn begin(&self, order: Option<&Order>) {
         self.assume_role();
         let role = self.role.read().expect("the log's lock");
-        role.layout.begin(current, next);
+        role.layout.begin(order);
+    }
+
+    /// What follows after this epoch.
+    pub fn foresee(&self, next: &Order) {
+        let role = self.role.read().expect("the log's lock");
+        role.layout.foresee(next);
+    }
+
+    /// The user has had these samples.
+    pub fn consumed(&self, samples: &[u32]) {
+        let role = self.role.read().expect("the log's lock");
+        role.layout.consumed(samples);
+    }
+
+    /// Whether it is to be told of the orders of epochs.
+    pub fn wants_orders(&self) -> bool {
+        self.kind == Kind::Reorder
+    }
+
+    /// Whether samples are to be offered each time that they are used.
+    pub fn rewrites(&self) -> bool {
+        let role = self.role.read().expect("the log's lock");
+        role.layout.rewrites()
     }
 
     pub(super) fn lost(&self, sample: u32, spot: &Spot) {
@@ -331,6 +386,73 @@ impl Log {
             corrupt: get(&figures.corrupt),
             errors: get(&figures.errors),
             full: role.layout.is_full(),
+        }
+    }
+}
+
+/// The layout that a log has, decided when it is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Packed,
+    Reorder,
+}
+
+impl Kind {
+    /// What is asked for; else what is there already; else what the disk is better at.
+    fn choose(settings: &LogSettings, home: &Dir) -> Self {
+        match settings.layout {
+            LayoutChoice::Packed => return Kind::Packed,
+            LayoutChoice::Reorder => return Kind::Reorder,
+            LayoutChoice::Auto => {}
+        }
+        let has = |kind: Kind| {
+            let entries = fs::read_dir(&home.folder).ok();
+            let mut paths = entries.into_iter().flatten().flatten();
+            paths.any(|entry| kind.owns(&entry.path()))
+        };
+        if has(Kind::Packed) || settings.total_bytes < WORTH_MEASURING {
+            return Kind::Packed;
+        }
+        if has(Kind::Reorder) {
+            return Kind::Reorder;
+        }
+        let mean = settings.total_bytes / u64::from(settings.subject.samples.max(1));
+        let root = home.folder.parent().unwrap_or(&home.folder);
+        match home.budget.room() {
+            room if room < WORTH_MEASURING * 2 => Kind::Packed,
+            _ => match Speeds::of(root, mean, &settings.device) {
+                Ok(speeds) if speeds.favour_reorder() => Kind::Reorder,
+                _ => Kind::Packed,
+            },
+        }
+    }
+
+    fn extension(self) -> &'static str {
+        match self {
+            Kind::Packed => "segment",
+            Kind::Reorder => "ordered",
+        }
+    }
+
+    fn owns(self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+        match self {
+            Kind::Packed => ends(&[".segment", MAP]),
+            Kind::Reorder => ends(&[".ordered", ".order", RESERVED]),
+        }
+    }
+
+    /// Deletes what a log of the other layout has left in a folder.
+    fn delete_other(self, folder: &Path) {
+        let other = match self {
+            Kind::Packed => Kind::Reorder,
+            Kind::Reorder => Kind::Packed,
+        };
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if other.owns(&entry.path()) {
+                let _ = fs::remove_file(entry.path());
+            }
         }
     }
 }
@@ -399,7 +521,7 @@ impl Layout for ReadOnly {
 
     fn lost(&self, _sample: u32, _spot: &Spot) {}
 
-    fn begin(&self, _current: Option<&Order>, _next: Option<&Order>) {}
+    fn begin(&self, _order: Option<&Order>) {}
 
     fn seal(&self) {}
 

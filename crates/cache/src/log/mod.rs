@@ -8,7 +8,10 @@
 //! | part | what it is |
 //! |---|---|
 //! | `log` | the handle: one dataset's log in one or several directories |
-//! | `layout` | what the layouts share; `layout_packed`: written once |
+//! | `layout` | what the layouts share |
+//! | `layout_packed` | written once |
+//! | `layout_reorder`, `ordered`, `order_file`, `record` | written for each epoch, in its order |
+//! | `measure` | which of the two suits the disk |
 //! | `writer`, `reader` | the two threads; reads go first |
 //! | `device`, `uring`, `buffer` | the way to the disk, and its memory |
 //! | `index` | where each sample lies, mapped by all processes |
@@ -26,9 +29,13 @@ mod files;
 mod index;
 mod layout;
 mod layout_packed;
+mod layout_reorder;
 mod lease;
 #[allow(clippy::module_inception)]
 mod log;
+mod measure;
+mod order_file;
+mod ordered;
 mod reader;
 mod reclaim;
 mod record;
@@ -37,7 +44,7 @@ mod uring;
 mod warnings;
 mod writer;
 
-pub use self::core::Identify;
+pub use self::core::{Identify, Length};
 pub use budget::used;
 pub use buffer::{Buffer, Slice};
 pub use device::{Device, DeviceChoice, Done, Op, transfer};

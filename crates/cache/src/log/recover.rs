@@ -59,10 +59,7 @@ fn scan_segment(core: &Core, dir: u8, number: u32) -> Segment {
         end: 0,
         chunks: Vec::new(),
     };
-    let path = core.files.dirs()[usize::from(dir)]
-        .folder
-        .join(format!("{number:08}.segment"));
-    let Ok(file) = File::open(path) else {
+    let Ok(file) = File::open(core.files.path(dir, number)) else {
         return segment;
     };
     let Ok(size) = file.metadata().map(|meta| meta.len()) else {

@@ -52,14 +52,13 @@ fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome {
         Err(error) => return Outcome::Failed(error),
     };
     let done = match (slab, found) {
-        (Some(slab), Found::There(stock)) => {
-            preparation::place(desk, slab, task, &stock).map_err(Cause::from)
-        }
+        (Some(slab), Found::There(stock)) => place(desk, slab, task, &stock),
         (None, Found::There(stock)) => return Outcome::Held(stock),
         (Some(slab), Found::Fill(fill)) => match &desk.preparation {
             None => copy_through(desk, task, slab, fill),
-            Some(_) => fill_tier(desk, task, fill)
-                .and_then(|stock| Ok(preparation::place(desk, slab, task, &stock)?)),
+            Some(_) => {
+                fill_tier(desk, task, fill).and_then(|stock| place(desk, slab, task, &stock))
+            }
         },
         (None, Found::Fill(fill)) => match fill_tier(desk, task, fill) {
             Ok(stock) => return Outcome::Held(stock),
@@ -72,6 +71,12 @@ fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome {
         Ok(()) => Outcome::Placed,
         Err(cause) => bad(desk, task, cause),
     }
+}
+
+fn place(desk: &Desk, slab: &SlabWriter, task: &Task, stock: &Stock) -> Result<(), Cause> {
+    preparation::place(desk, slab, task, stock)?;
+    logged::used(desk, task, stock);
+    Ok(())
 }
 
 /// What the tier has for a task.
@@ -144,7 +149,7 @@ fn fill_tier(desk: &Desk, task: &Task, mut fill: Fill) -> Result<Stock, Cause> {
     took(desk.preparation.as_ref(), begun);
     count_read(desk, task);
     let held = fill.commit();
-    if logged::offer(desk, task, held.slices()) {
+    if logged::offer_new(desk, task, &held) {
         held.set_next(None);
     }
     Ok(Stock::Encoded(held))

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use forebay_cache::Lookup;
 use forebay_cache::log::{Sample, Slice, Want};
+use forebay_cache::{Held, Lookup};
+
 
 use super::pump;
 use crate::disk::Arrival;
@@ -64,8 +65,37 @@ pub(super) fn ask(desk: &Desk, wants: Vec<Want<Arrival>>) {
     }
 }
 
-/// Offers the log a sample that came from the origin. True if it takes it and is not to hold all:
-/// then the sample need not be in memory as well.
+/// Offers the log a sample that has come into the memory tier. True if it takes it and is not to
+/// hold all: then the sample need not be in memory as well.
+pub(super) fn offer_new(desk: &Desk, task: &Task, held: &Held) -> bool {
+    !rewrites(desk) && offer(desk, task, held.slices())
+}
+
+fn rewrites(desk: &Desk) -> bool {
+    let log = desk.log.as_ref();
+    log.is_some_and(|reader| reader.log().rewrites())
+}
+
+/// A sample was placed: a log that is written anew for each epoch wants it.
+pub(super) fn used(desk: &Desk, task: &Task, stock: &Stock) {
+    if !rewrites(desk) {
+        return;
+    }
+    match stock {
+        Stock::Encoded(held) => {
+            if offer(desk, task, held.slices()) {
+                held.set_next(None);
+            }
+        }
+        Stock::Logged(slice) => {
+            offer(desk, task, [&slice[..]].into_iter());
+        }
+        Stock::Decoded(_) => {} // its own bytes are gone
+    }
+}
+
+/// Offers the log a sample that went straight from the origin into its slab; answers as
+/// [`offer_new`].
 pub(super) fn offer<'a>(
     desk: &Desk,
     task: &Task,

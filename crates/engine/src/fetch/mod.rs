@@ -31,8 +31,11 @@ pub(crate) fn place(desk: &Desk, placing: Placing) {
     let mut outcomes = Vec::with_capacity(placing.samples.len());
     for (task, stock) in placing.samples {
         let placed = preparation::place(desk, &placing.slab, &task, &stock);
-        if let (Ok(()), Stock::Logged(slice)) = (&placed, &stock) {
-            logged::keep_copy(desk, &task, slice);
+        if placed.is_ok() {
+            logged::used(desk, &task, &stock);
+            if let Stock::Logged(slice) = &stock {
+                logged::keep_copy(desk, &task, slice);
+            }
         }
         drop(stock); // lets the tier have its room back before the user is told
         let outcome = match placed {

@@ -43,7 +43,7 @@ impl Target {
         match self {
             Target::Tier(fill) => {
                 let held = fill.commit();
-                if logged::offer(desk, task, held.slices()) {
+                if logged::offer_new(desk, task, &held) {
                     held.set_next(None);
                 }
                 Outcome::Held(Stock::Encoded(held))

@@ -1,0 +1,513 @@
+//! Reorder: two logs, that of this epoch and that of the next, each in the order of its epoch.
+//!
+//! ```text
+//!   this epoch's log   [#####][#####][     ][     ]    read from the front, chunk by chunk;
+//!                                                      what was used gives its blocks back
+//!   next epoch's log   [ #   ][  #  ][#    ][   # ]    each sample used is written to its place
+//! ```
+//!
+//! At the epoch's end the two change roles. Reads are then one long read, whatever the shuffle;
+//! the price is that the whole dataset is written again every epoch. Where the disk does not hold
+//! it all, the samples that come first in the next epoch are kept (its *reach*).
+//!
+//! Fetching runs on into the next epoch before its own next one is known: what is read then is
+//! carried over, from log to log, as soon as it is.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+
+use super::buffer::{Buffer, Pool};
+use super::core::{Core, Figures};
+use super::device::{Op, transfer};
+use super::index::Location;
+use super::layout::{Check, Layout, Order, Parts, Sample, Spot};
+use super::layout_packed::Bits;
+use super::order_file::OrderFile;
+use super::ordered::{Freed, Ordered, SEGMENT, length, tag};
+use super::record;
+use super::writer::Writer;
+
+/// Most samples that are remembered to be carried over.
+const MOST_CARRIED: usize = 1 << 20;
+/// Chunks that may wait for their blocks to be given back while others are written.
+const CHUNKS_IN_FLIGHT: u64 = 8;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Reorder {
+    shared: Arc<Shared>,
+    logs: RwLock<Logs>,
+    carried: Mutex<Vec<u32>>,
+    to_writer: Mutex<Option<Sender<Message>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    core: Arc<Core>,
+    pool: Pool,
+    /// Samples that are on their way to the next log.
+    pending: Bits,
+    /// Bytes that both logs take.
+    taken: AtomicU64,
+    /// Bytes that they may.
+    limit: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Logs {
+    current: Option<Arc<Ordered>>,
+    /// Whether that is in the order of the epoch.
+    in_order: bool,
+    next: Option<Arc<Ordered>>,
+    next_segment: u32,
+}
+
+#[derive(Debug)]
+enum Message {
+    Write(Arc<Ordered>, u32, Location, Buffer, usize),
+    Carry(Arc<Ordered>, Arc<Ordered>, Vec<u32>),
+    Free(Freed),
+    Drop(Arc<Ordered>),
+    Flush(Sender<()>),
+}
+
+impl Reorder {
+    /// Goes on with what is on the disk. `pool` has buffers for the longest record.
+    pub(super) fn new(core: Arc<Core>, pool: Pool) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            pending: Bits::new(core.subject.samples),
+            pool: pool.clone(),
+            taken: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            core: core.clone(),
+        });
+        let logs = recover(&core);
+        let (to_writer, inbox) = channel();
+        let mut scribe = Scribe {
+            writer: Writer::new(core, &pool)?,
+            shared: shared.clone(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("forebay-log-write".into())
+            .spawn(move || scribe.run(&inbox))?;
+        let reorder = Self {
+            shared,
+            logs: RwLock::new(logs),
+            carried: Mutex::default(),
+            to_writer: Mutex::new(Some(to_writer)),
+            thread: Some(thread),
+        };
+        reorder.take_stock()?;
+        Ok(reorder)
+    }
+
+    fn send(&self, message: Message) {
+        if let Some(to_writer) = &*self.to_writer.lock().expect("the writer's lock") {
+            let _ = to_writer.send(message);
+        }
+    }
+
+    /// Counts what is taken, and puts by what may be.
+    fn take_stock(&self) -> io::Result<()> {
+        let dirs = self.shared.core.files.dirs();
+        let mut limit = u64::MAX;
+        let mut taken = 0;
+        for dir in dirs.iter().filter(|dir| dir.is_writable()) {
+            limit = limit.min(dir.budget.reserve(&dir.folder)?);
+            taken += super::budget::used(&dir.folder);
+        }
+        let live = dirs.iter().filter(|dir| dir.is_writable()).count() as u64;
+        let limit = if live == 0 { 0 } else { limit.saturating_mul(live) };
+        // The file system's own blocks for files in many pieces, and the orders' files.
+        let orders = u64::from(self.shared.core.subject.samples) * 12;
+        let limit = limit.saturating_sub(limit / 64 + orders + (1 << 20));
+        self.shared.limit.store(limit, Ordering::Release);
+        self.shared.taken.store(taken, Ordering::Release);
+        Ok(())
+    }
+
+    /// The order's prefix that there is room for, with some to spare for what is under way.
+    fn order_file(&self, order: &Order, first: u32) -> OrderFile {
+        let core = &self.shared.core;
+        let longest = record::room(self.shared.pool.slot() as u64).max(1);
+        let batch = (order.batch as u64).min(SEGMENT / longest).max(1);
+        let limit = self.shared.limit.load(Ordering::Acquire);
+        let rooms = || order.ids.iter().map(|&id| record::room(length(core, id)));
+        let chunk = rooms().take(batch as usize).sum::<u64>();
+        let room = limit - (chunk * CHUNKS_IN_FLIGHT).min(limit / 8);
+        let mut sum = 0;
+        let reach = rooms()
+            .take_while(|room_of_one| {
+                sum += room_of_one;
+                sum <= room
+            })
+            .count();
+        OrderFile {
+            first,
+            batch: batch as u32,
+            reach: reach as u32,
+            ids: order.ids.to_vec(),
+        }
+    }
+}
+
+impl Layout for Reorder {
+    fn name(&self) -> &'static str {
+        "reorder"
+    }
+
+    fn find(&self, sample: u32) -> Option<Spot> {
+        let logs = self.logs.read().expect("the logs' lock");
+        let here = |log: &Option<Arc<Ordered>>| log.as_ref()?.find(sample);
+        let at = here(&logs.current).or_else(|| here(&logs.next))?;
+        Some(Spot {
+            at,
+            check: Check::Record,
+        })
+    }
+
+    fn offer(&self, sample: &Sample, parts: Parts<'_, '_>) -> bool {
+        let shared = &self.shared;
+        let logs = self.logs.read().expect("the logs' lock");
+        let there = |next: &Arc<Ordered>| {
+            next.find(sample.id).is_some() || shared.pending.has(sample.id)
+        };
+        let Some(next) = logs.next.as_ref().filter(|next| !there(next)) else {
+            // Read for the epoch after: its own next one is not known yet.
+            let mut carried = self.carried.lock().expect("the carried samples' lock");
+            if carried.len() < MOST_CARRIED {
+                carried.push(sample.id);
+            }
+            return false;
+        };
+        let Some(at) = next.place(sample.id) else {
+            return false; // beyond the reach
+        };
+        if !shared.take(record::room(sample.length)) {
+            return false;
+        }
+        let Some(mut buffer) = shared.pool.take(Duration::ZERO) else {
+            shared.give(record::room(sample.length));
+            Figures::add(&shared.core.figures.skipped, 1);
+            return false;
+        };
+        shared.pending.set(sample.id, true);
+        let bytes = record::write(sample, parts, buffer.bytes_mut());
+        self.send(Message::Write(next.clone(), sample.id, at, buffer, bytes));
+        true
+    }
+
+    fn lost(&self, sample: u32, spot: &Spot) {
+        let logs = self.logs.read().expect("the logs' lock");
+        for log in [&logs.current, &logs.next].into_iter().flatten() {
+            if log.place(sample) == Some(spot.at) {
+                log.set(sample, false);
+            }
+        }
+    }
+
+    fn begin(&self, order: Option<&Order>) {
+        let mut logs = self.logs.write().expect("the logs' lock");
+        let wanted = order.map(|order| tag(&order.ids));
+        let is_it = |log: &Option<Arc<Ordered>>| {
+            log.as_ref().is_some_and(|log| Some(log.tag) == wanted)
+        };
+        let (current, next) = (logs.current.take(), logs.next.take());
+        let count = |log: &Option<Arc<Ordered>>| log.as_ref().map_or(0, |log| log.count());
+        let (kept, dropped) = if is_it(&next) || !is_it(&current) && count(&next) > count(&current) {
+            (next, current)
+        } else {
+            (current, next)
+        };
+        logs.in_order = is_it(&kept);
+        logs.current = kept;
+        drop(logs);
+        if let Some(dropped) = dropped {
+            self.send(Message::Drop(dropped));
+        }
+        self.flush();
+        if let Err(error) = self.take_stock() {
+            self.shared.core.files.write_failed(0, &error);
+        }
+    }
+
+    fn foresee(&self, next: &Order) {
+        let mut logs = self.logs.write().expect("the logs' lock");
+        let known = logs.next.as_ref().map(|log| log.tag);
+        if known == Some(tag(&next.ids)) {
+            return;
+        }
+        if let Some(dropped) = logs.next.take() {
+            self.send(Message::Drop(dropped));
+        }
+        let core = &self.shared.core;
+        let file = self.order_file(next, logs.next_segment);
+        if let Err(error) = file.save(&core.files.dirs()[0].folder, core.subject) {
+            core.files.write_failed(0, &error);
+            return;
+        }
+        let log = Arc::new(Ordered::new(&file, core));
+        logs.next_segment += log.segment_count();
+        logs.next = Some(log.clone());
+        let carried = std::mem::take(&mut *self.carried.lock().expect("the carried samples' lock"));
+        if let Some(current) = &logs.current {
+            self.send(Message::Carry(current.clone(), log, carried));
+        }
+    }
+
+    fn consumed(&self, samples: &[u32]) {
+        let logs = self.logs.read().expect("the logs' lock");
+        let Some(current) = &logs.current else { return };
+        for &sample in samples {
+            let freed = match logs.in_order {
+                true => current.consume(sample),
+                false => current.consume_alone(sample),
+            };
+            if let Some(freed) = freed {
+                self.send(Message::Free(freed));
+            }
+        }
+    }
+
+    fn rewrites(&self) -> bool {
+        true
+    }
+
+    fn seal(&self) {}
+
+    fn flush(&self) {
+        let (done, told) = channel();
+        self.send(Message::Flush(done));
+        let _ = told.recv();
+    }
+
+    fn is_full(&self) -> bool {
+        let limit = self.shared.limit.load(Ordering::Relaxed);
+        self.shared.taken.load(Ordering::Relaxed) + self.shared.pool.slot() as u64 > limit
+    }
+}
+
+impl Drop for Reorder {
+    fn drop(&mut self) {
+        *self.to_writer.lock().expect("the writer's lock") = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Bytes of the budget, if there are so many.
+    fn take(&self, bytes: u64) -> bool {
+        let limit = self.limit.load(Ordering::Acquire);
+        let more = |taken: u64| (taken + bytes <= limit).then_some(taken + bytes);
+        self.taken
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+            .is_ok()
+    }
+
+    fn give(&self, bytes: u64) {
+        let less = |taken: u64| Some(taken.saturating_sub(bytes));
+        let _ = self
+            .taken
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    }
+}
+
+/// The writer thread's side.
+struct Scribe {
+    shared: Arc<Shared>,
+    writer: Writer,
+}
+
+impl Scribe {
+    fn run(&mut self, inbox: &Receiver<Message>) {
+        while let Ok(message) = inbox.recv() {
+            match message {
+                Message::Write(log, sample, at, buffer, bytes) => {
+                    self.write(&log, sample, at, buffer, bytes);
+                }
+                Message::Carry(from, to, samples) => self.carry(&from, &to, &samples),
+                Message::Free(freed) => self.free(&freed),
+                Message::Drop(log) => self.drop_log(&log),
+                Message::Flush(done) => {
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, log: &Ordered, sample: u32, at: Location, buffer: Buffer, bytes: usize) {
+        let core = &self.shared.core;
+        let written = core
+            .files
+            .sparse(at.dir, at.segment)
+            .and_then(|file| self.writer.write(&file, buffer, 0..bytes, u64::from(at.offset)).1);
+        match written {
+            Ok(()) => {
+                log.set(sample, true);
+                Figures::add(&core.figures.written, 1);
+            }
+            Err(error) => {
+                self.shared.give(bytes as u64);
+                core.files.write_failed(at.dir, &error);
+            }
+        }
+        self.shared.pending.set(sample, false);
+    }
+
+    /// From this epoch's log to the next one's.
+    fn carry(&mut self, from: &Ordered, to: &Ordered, samples: &[u32]) {
+        for &id in samples {
+            let (Some(source), Some(target)) = (from.find(id), to.place(id)) else {
+                continue;
+            };
+            if to.find(id).is_some() || self.shared.pending.has(id) {
+                continue;
+            }
+            let Some(identity) = (self.shared.core.identify)(id) else {
+                continue;
+            };
+            let sample = Sample {
+                id,
+                identity,
+                length: length(&self.shared.core, id),
+            };
+            let room = record::room(sample.length) as usize;
+            let Some(buffer) = self.shared.pool.take(Duration::from_millis(100)) else {
+                return;
+            };
+            let Some(buffer) = self.read(&sample, source, buffer, room) else {
+                continue;
+            };
+            if self.shared.take(room as u64) {
+                self.write(to, id, target, buffer, room);
+            }
+        }
+    }
+
+    /// A record, if it is whole.
+    fn read(&self, sample: &Sample, at: Location, buffer: Buffer, room: usize) -> Option<Buffer> {
+        let mut op = Op {
+            token: 0,
+            write: false,
+            file: self.shared.core.files.segment(at.dir, at.segment).ok()?,
+            offset: u64::from(at.offset),
+            buffer,
+            range: 0..room,
+        };
+        transfer(&mut op).ok()?;
+        let spot = Spot {
+            at,
+            check: Check::Record,
+        };
+        let span = spot.span(sample.length) as usize;
+        spot.verify(sample, &op.buffer[..span])?;
+        Some(op.buffer)
+    }
+
+    /// Gives blocks back.
+    fn free(&self, freed: &Freed) {
+        let files = &self.shared.core.files;
+        let punched = files.segment(freed.at.dir, freed.at.segment).and_then(|file| {
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let offset = u64::from(freed.at.offset);
+            fallocate(file.as_fd(), how, offset, freed.length).map_err(io::Error::from)
+        });
+        if punched.is_ok() {
+            self.shared.give(freed.bytes);
+        }
+    }
+
+    fn drop_log(&self, log: &Ordered) {
+        let files = &self.shared.core.files;
+        let dirs = files.dirs().len() as u32;
+        for segment in log.first..log.first + log.segment_count() {
+            let _ = files.delete(((segment - log.first) % dirs) as u8, segment);
+        }
+        OrderFile::delete(&files.dirs()[0].folder, log.first);
+    }
+}
+
+/// The logs on the disk: their orders, and which records have blocks. Whatever belongs to none is
+/// deleted. Whether a record is whole is seen when it is read.
+fn recover(core: &Core) -> Logs {
+    let home = &core.files.dirs()[0].folder;
+    let mut orders = OrderFile::list(home, core.subject);
+    for stale in orders.drain(..orders.len().saturating_sub(2)) {
+        OrderFile::delete(home, stale.first);
+    }
+    let mut logs: Vec<Arc<Ordered>> = Vec::new();
+    for order in &orders {
+        let log = Ordered::new(order, core);
+        let mut extents = Extents::default();
+        log.recover(&mut |at, bytes| extents.has(core, at, bytes));
+        logs.push(Arc::new(log));
+    }
+    let mut next_segment = 0;
+    for (dir, segment) in core.files.list() {
+        let known = |log: &Arc<Ordered>| {
+            (log.first..log.first + log.segment_count()).contains(&segment)
+        };
+        if logs.iter().any(known) {
+            next_segment = next_segment.max(segment + 1);
+        } else {
+            let _ = core.files.delete(dir, segment);
+        }
+    }
+    let next = logs.pop();
+    let last = |log: &Arc<Ordered>| log.first + log.segment_count();
+    Logs {
+        next_segment: next_segment.max(next.as_ref().map_or(0, last)),
+        current: logs.pop(),
+        in_order: false,
+        next,
+    }
+}
+
+/// Parts of a segment that have blocks.
+#[derive(Debug, Default)]
+struct Extents {
+    of: Option<(u8, u32)>,
+    parts: Vec<(u64, u64)>,
+}
+
+impl Extents {
+    fn has(&mut self, core: &Core, at: Location, bytes: u64) -> bool {
+        if self.of != Some((at.dir, at.segment)) {
+            self.of = Some((at.dir, at.segment));
+            self.parts = parts(core, at).unwrap_or_default();
+        }
+        let start = u64::from(at.offset);
+        let after = self.parts.partition_point(|&(from, _)| from <= start);
+        after > 0 && start + bytes <= self.parts[after - 1].1
+    }
+}
+
+fn parts(core: &Core, at: Location) -> io::Result<Vec<(u64, u64)>> {
+    let path = core.files.path(at.dir, at.segment);
+    let file = fs::File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut parts = Vec::new();
+    let mut from = 0;
+    while from < size {
+        match seek(&file, SeekFrom::Data(from)) {
+            Ok(start) => {
+                from = seek(&file, SeekFrom::Hole(start))?;
+                parts.push((start, from));
+            }
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(parts)
+}
