@@ -92,7 +92,7 @@ pub(super) trait Layout: Send + Sync + fmt::Debug {
     /// Where a sample can be read.
     fn find(&self, sample: u32) -> Option<Spot>;
 
-    /// Takes a copy of a sample to write it, if it has a place for it. Never waits for the disk.
+    /// Takes a copy of a sample to write it, if it has a place for it.
     fn offer(&self, sample: &Sample, parts: Parts<'_, '_>) -> bool;
 
     /// The spot did not have the sample.

@@ -10,6 +10,8 @@
 //! the price is that the whole dataset is written again every epoch. Where the disk does not hold
 //! it all, the samples that come first in the next epoch are kept (its *reach*).
 //!
+//! A writer that is behind holds up those who have read: the pace is then that of the writes.
+//!
 //! Fetching runs on into the next epoch before its own next one is known: what is read then is
 //! carried over, from log to log, as soon as it is.
 
@@ -35,10 +37,13 @@ use super::ordered::{Freed, Ordered, SEGMENT, length, tag};
 use super::record;
 use super::writer::Writer;
 
+/// How long a sample waits for the writer. What is not written is read from the origin in the
+/// next epoch, which costs more than this; but a disk that hangs must not stop the training.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// Most samples that are remembered to be carried over.
 const MOST_CARRIED: usize = 1 << 20;
 /// Chunks that may wait for their blocks to be given back while others are written.
-const CHUNKS_IN_FLIGHT: u64 = 8;
+const CHUNKS_IN_FLIGHT: u64 = 4;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -94,6 +99,7 @@ impl Reorder {
         let (to_writer, inbox) = channel();
         let mut scribe = Scribe {
             writer: Writer::new(core, &pool)?,
+            spare: pool.take(Duration::ZERO),
             shared: shared.clone(),
         };
         let thread = std::thread::Builder::new()
@@ -129,7 +135,7 @@ impl Reorder {
         let limit = if live == 0 { 0 } else { limit.saturating_mul(live) };
         // The file system's own blocks for files in many pieces, and the orders' files.
         let orders = u64::from(self.shared.core.subject.samples) * 12;
-        let limit = limit.saturating_sub(limit / 64 + orders + (1 << 20));
+        let limit = limit.saturating_sub(limit / 64 + orders + (128 << 10));
         self.shared.limit.store(limit, Ordering::Release);
         self.shared.taken.store(taken, Ordering::Release);
         Ok(())
@@ -143,7 +149,7 @@ impl Reorder {
         let limit = self.shared.limit.load(Ordering::Acquire);
         let rooms = || order.ids.iter().map(|&id| record::room(length(core, id)));
         let chunk = rooms().take(batch as usize).sum::<u64>();
-        let room = limit - (chunk * CHUNKS_IN_FLIGHT).min(limit / 8);
+        let room = limit - (chunk * CHUNKS_IN_FLIGHT).min(limit / 32);
         let mut sum = 0;
         let reach = rooms()
             .take_while(|room_of_one| {
@@ -195,7 +201,7 @@ impl Layout for Reorder {
         if !shared.take(record::room(sample.length)) {
             return false;
         }
-        let Some(mut buffer) = shared.pool.take(Duration::ZERO) else {
+        let Some(mut buffer) = shared.pool.take(PATIENCE) else {
             shared.give(record::room(sample.length));
             Figures::add(&shared.core.figures.skipped, 1);
             return false;
@@ -327,6 +333,8 @@ impl Shared {
 struct Scribe {
     shared: Arc<Shared>,
     writer: Writer,
+    /// A buffer of its own, for what is carried over.
+    spare: Option<Buffer>,
 }
 
 impl Scribe {
@@ -334,7 +342,7 @@ impl Scribe {
         while let Ok(message) = inbox.recv() {
             match message {
                 Message::Write(log, sample, at, buffer, bytes) => {
-                    self.write(&log, sample, at, buffer, bytes);
+                    drop(self.write(&log, sample, at, buffer, bytes));
                 }
                 Message::Carry(from, to, samples) => self.carry(&from, &to, &samples),
                 Message::Free(freed) => self.free(&freed),
@@ -346,12 +354,22 @@ impl Scribe {
         }
     }
 
-    fn write(&mut self, log: &Ordered, sample: u32, at: Location, buffer: Buffer, bytes: usize) {
+    fn write(
+        &mut self,
+        log: &Ordered,
+        sample: u32,
+        at: Location,
+        buffer: Buffer,
+        bytes: usize,
+    ) -> Buffer {
         let core = &self.shared.core;
-        let written = core
-            .files
-            .sparse(at.dir, at.segment)
-            .and_then(|file| self.writer.write(&file, buffer, 0..bytes, u64::from(at.offset)).1);
+        let (buffer, written) = match core.files.sparse(at.dir, at.segment) {
+            Ok(file) => {
+                let offset = u64::from(at.offset);
+                self.writer.write(&file, buffer, 0..bytes, offset)
+            }
+            Err(error) => (buffer, Err(error)),
+        };
         match written {
             Ok(()) => {
                 log.set(sample, true);
@@ -363,12 +381,14 @@ impl Scribe {
             }
         }
         self.shared.pending.set(sample, false);
+        buffer
     }
 
     /// From this epoch's log to the next one's.
     fn carry(&mut self, from: &Ordered, to: &Ordered, samples: &[u32]) {
         for &id in samples {
-            let (Some(source), Some(target)) = (from.find(id), to.place(id)) else {
+            // Whether or not the user had it meanwhile: its blocks are given back after this.
+            let (Some(source), Some(target)) = (from.place(id), to.place(id)) else {
                 continue;
             };
             if to.find(id).is_some() || self.shared.pending.has(id) {
@@ -383,36 +403,38 @@ impl Scribe {
                 length: length(&self.shared.core, id),
             };
             let room = record::room(sample.length) as usize;
-            let Some(buffer) = self.shared.pool.take(Duration::from_millis(100)) else {
+            let Some(buffer) = self.spare.take() else {
                 return;
             };
-            let Some(buffer) = self.read(&sample, source, buffer, room) else {
-                continue;
-            };
-            if self.shared.take(room as u64) {
-                self.write(to, id, target, buffer, room);
+            let (mut buffer, whole) = self.read(&sample, source, buffer, room);
+            if whole && self.shared.take(room as u64) {
+                buffer = self.write(to, id, target, buffer, room);
             }
+            self.spare = Some(buffer);
         }
     }
 
-    /// A record, if it is whole.
-    fn read(&self, sample: &Sample, at: Location, buffer: Buffer, room: usize) -> Option<Buffer> {
+    /// Reads a record; whether it is whole.
+    fn read(&self, sample: &Sample, at: Location, buffer: Buffer, room: usize) -> (Buffer, bool) {
+        let Ok(file) = self.shared.core.files.segment(at.dir, at.segment) else {
+            return (buffer, false);
+        };
         let mut op = Op {
             token: 0,
             write: false,
-            file: self.shared.core.files.segment(at.dir, at.segment).ok()?,
+            file,
             offset: u64::from(at.offset),
             buffer,
             range: 0..room,
         };
-        transfer(&mut op).ok()?;
         let spot = Spot {
             at,
             check: Check::Record,
         };
         let span = spot.span(sample.length) as usize;
-        spot.verify(sample, &op.buffer[..span])?;
-        Some(op.buffer)
+        let whole =
+            transfer(&mut op).is_ok() && spot.verify(sample, &op.buffer[..span]).is_some();
+        (op.buffer, whole)
     }
 
     /// Gives blocks back.

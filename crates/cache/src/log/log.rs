@@ -293,7 +293,8 @@ impl Log {
         (alive && length <= self.longest).then_some(spot)
     }
 
-    /// Takes a copy of a sample to write it, if it has a place for it. Never waits for the disk.
+    /// Takes a copy of a sample to write it, if it has a place for it. A packed log never waits
+    /// for the disk; a reordered one does for a moment.
     pub fn offer<'a>(&self, sample: &Sample, mut parts: impl Iterator<Item = &'a [u8]>) -> bool {
         if sample.length > self.longest {
             Figures::add(&self.core.figures.skipped, 1);

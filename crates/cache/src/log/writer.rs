@@ -12,9 +12,8 @@ use super::device::{Device, Op};
 
 /// Bytes of one write: short enough that a read that comes meanwhile does not wait long.
 const PIECE: usize = 512 << 10;
-/// How long a piece waits for reads at most. The writer's share of the disk while reads go on
-/// without a pause is then at least 250 MB/s of what the disk has.
-const PATIENCE: Duration = Duration::from_millis(2);
+/// Bytes a second that are written though reads go on without a pause.
+const LEAST_RATE: f64 = 256e6;
 
 /// A device and its manners.
 pub(super) struct Writer {
@@ -38,8 +37,9 @@ impl Writer {
     ) -> (Buffer, io::Result<()>) {
         let mut start = range.start;
         while start < range.end {
-            self.core.traffic.give_way(PATIENCE);
             let end = (start + PIECE).min(range.end);
+            let patience = Duration::from_secs_f64((end - start) as f64 / LEAST_RATE);
+            self.core.traffic.give_way(patience);
             self.device.start(Op {
                 token: 0,
                 write: true,
