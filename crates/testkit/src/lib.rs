@@ -11,10 +11,12 @@
 //! ```
 //!
 //! The same proxy is the binary `faulty-proxy`, for tests that are not in Rust.
+//! [`crash_disk`] makes the states that a disk may be in after the power has failed, and
 //! [`files`] makes directory trees that a loader meets in the wild and would rather not.
 
 mod control;
 mod counts;
+pub mod crash_disk;
 mod faults;
 pub mod files;
 mod http;
