@@ -12,6 +12,9 @@ from forebay.sizes import in_bytes
 
 LAYOUTS = ("auto", "packed", "reorder")
 
+# With less memory nothing is kept on disk by itself: its buffers take an eighth of it.
+_WORTHWHILE = 16 << 20
+
 CacheDir = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -21,6 +24,7 @@ def disk_settings(
     disk: int | str | None,
     layout: str,
     *,
+    memory: int,
     known_ahead: bool,
 ) -> dict[str, Any]:
     """What the engine is to know of the disk; nothing if nothing is kept there.
@@ -40,7 +44,9 @@ def disk_settings(
     budget = None if disk is None else in_bytes(disk, "disk")
     dirs = _directories(cache_dir)
     asked_for = cache_dir is not None or disk is not None
-    if dataset is None or budget == 0 or (dataset.native.is_local and not asked_for):
+    if dataset is None or budget == 0:
+        return {}
+    if not asked_for and (dataset.native.is_local or memory < _WORTHWHILE):
         return {}
     return {"cache_dirs": dirs, "disk": budget, "layout": layout}
 

@@ -231,6 +231,7 @@ class DataLoader:
             cache_dir,
             disk,
             layout,
+            memory=self._engine_settings["memory"],
             known_ahead=self.world_size == 1 and not isinstance(order, HandedOver),
         )
         self.preparation = preparation_of(

@@ -27,8 +27,8 @@ use super::writer::Writer;
 
 /// A segment begins with this many chunks' room.
 const CHUNKS_OF_A_SEGMENT: u64 = 64;
-/// Chunks begun, waiting and being written.
-pub(super) const BUFFERS: usize = 4;
+/// Chunks begun, waiting and being written: at least so many.
+pub(super) const LEAST_BUFFERS: u64 = 4;
 
 /// See the module's text.
 #[derive(Debug)]

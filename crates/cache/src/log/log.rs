@@ -269,7 +269,7 @@ impl Log {
         };
         index.set_clean(false);
         let sizes = Sizes::new(&self.settings);
-        let pool = Pool::new(layout_packed::BUFFERS, sizes.chunk as usize)?;
+        let pool = Pool::new(sizes.chunks, sizes.chunk as usize)?;
         Ok(Arc::new(Packed::new(self.core.clone(), Arc::new(index), pool)?))
     }
 
@@ -469,6 +469,7 @@ fn pool(count: usize, slot: usize) -> Result<Pool, Error> {
 struct Sizes {
     /// Bytes of a chunk.
     chunk: u64,
+    chunks: usize,
     /// Bytes of a request's buffer.
     request: usize,
     requests: usize,
@@ -479,7 +480,7 @@ impl Sizes {
     fn new(settings: &LogSettings) -> Self {
         let block = BLOCK as u64;
         let half = settings.memory / 2;
-        let most_chunk = half / layout_packed::BUFFERS as u64;
+        let most_chunk = half / layout_packed::LEAST_BUFFERS;
         // A small log has smaller chunks, so that its last one wastes little of it.
         let chunk = CHUNK
             .min(settings.disk / 128)
@@ -496,6 +497,7 @@ impl Sizes {
             .next_multiple_of(block);
         Self {
             chunk,
+            chunks: (half / chunk).clamp(layout_packed::LEAST_BUFFERS, 64) as usize,
             request: request as usize,
             requests: (half / request).clamp(4, 128) as usize,
             longest: (chunk - (HEAD + ENTRY) as u64).min(request - edges),

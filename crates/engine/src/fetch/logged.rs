@@ -76,21 +76,24 @@ fn rewrites(desk: &Desk) -> bool {
     log.is_some_and(|reader| reader.log().rewrites())
 }
 
-/// A sample was placed: a log that is written anew for each epoch wants it.
+/// A sample was placed: a log that is written anew for each epoch wants it, and any log one that
+/// was in memory and is not in it, because its writer was behind when it came.
 pub(super) fn used(desk: &Desk, task: &Task, stock: &Stock) {
-    if !rewrites(desk) {
+    let Some(log) = desk.log.as_ref().map(|reader| reader.log()) else {
         return;
-    }
+    };
     match stock {
         Stock::Encoded(held) => {
-            if offer(desk, task, held.slices()) {
+            let wanted = log.rewrites() || held.was_hit() && log.find(task.id, task.len).is_none();
+            if wanted && offer(desk, task, held.slices()) {
                 held.set_next(None);
             }
         }
-        Stock::Logged(slice) => {
+        Stock::Logged(slice) if log.rewrites() => {
             offer(desk, task, [&slice[..]].into_iter());
         }
-        Stock::Decoded(_) => {} // its own bytes are gone
+        // An image's own bytes are gone.
+        Stock::Logged(_) | Stock::Decoded(_) => {}
     }
 }
 
