@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 RUST := Cargo.toml Cargo.lock $(shell find crates python/src -name '*.rs' -o -name Cargo.toml 2>/dev/null)
 
-.PHONY: help setup demo test test-rust test-python bench bench-images fuzz lint format clean
+.PHONY: help setup demo test test-rust test-python bench bench-images bench-log fuzz lint format clean
 
 help:
 	@echo "make demo    train on a small image dataset with torch's loader and with forebay's"
 	@echo "make test    all tests"
 	@echo "make bench   measure against other loaders, in an environment of its own"
 	@echo "make bench-images  the same for decoded and augmented images (about an hour)"
+	@echo "make bench-log  the log on disk, as root: cold reads, layouts, a slow disk, S3 (about half an hour)"
 	@echo "make fuzz    feed the decoders with mutated images until stopped, or for FUZZ=60 seconds"
 	@echo "make lint    formatting, lints, types and the arrows between the crates"
 	@echo "make setup   only set up: .venv with torch, torchvision and forebay"
@@ -54,6 +55,10 @@ bench: setup
 bench-images: setup
 	@scripts/bench_setup.sh
 	@.bench-venv/bin/python bench/prepared.py $(BENCH)
+
+bench-log: setup
+	@scripts/bench_setup.sh
+	@.bench-venv/bin/python bench/log.py $(BENCH)
 
 fuzz:
 	@scripts/fuzz.sh $(FUZZ)

@@ -20,6 +20,17 @@ ffcv_libraries() {
   fi
 }
 
+# What the disk gives to one long read: bench/log.py compares with it.
+if ! command -v fio >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y -qq --no-install-recommends fio >/dev/null; } \
+      || echo "fio could not be installed: left out of this run" >&2
+  else
+    echo "fio is not installed: left out of this run; hint: apt-get install fio" >&2
+  fi
+fi
+
 if [ ! -e "$stamp" ] || [ bench/requirements.txt -nt "$stamp" ]; then
   [ -x $peers/bin/python ] || "$python" -m venv $peers
   echo "installing the peers into $peers (a few minutes and 8 GB the first time)"

@@ -74,7 +74,9 @@ impl Budget {
         entries.flatten().fold(own, |sum, entry| {
             let path = entry.path();
             let reserved = fs::read_to_string(path.join(RESERVED)).ok();
-            let reserved = reserved.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+            let reserved = reserved
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(0);
             sum + used(&path).max(reserved)
         })
     }
@@ -189,7 +191,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let budget = Budget::new(folder.path(), u64::MAX, u64::MAX / 2);
         assert_eq!(budget.room(), 0);
-        assert!(budget.create(&folder.path().join("a"), 4096, 4096).unwrap().is_none());
+        assert!(
+            budget
+                .create(&folder.path().join("a"), 4096, 4096)
+                .unwrap()
+                .is_none()
+        );
         assert!(!folder.path().join("a").exists());
     }
 }

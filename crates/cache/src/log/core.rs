@@ -79,9 +79,9 @@ impl Traffic {
     pub(super) fn give_way(&self, patience: Duration) {
         if self.reads.load(Ordering::Relaxed) > 0 {
             let guard = self.lock.lock().expect("the traffic's lock");
-            let _ = self.quiet.wait_timeout_while(guard, patience, |()| {
-                self.reads.load(Ordering::Relaxed) > 0
-            });
+            let _ = self
+                .quiet
+                .wait_timeout_while(guard, patience, |()| self.reads.load(Ordering::Relaxed) > 0);
         }
     }
 }

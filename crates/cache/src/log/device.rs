@@ -177,7 +177,8 @@ impl Device for Threads {
 
     fn start(&mut self, op: Op) {
         let jobs = self.jobs.as_ref().expect("there until dropped");
-        jobs.send(op).expect("the threads live as long as the device");
+        jobs.send(op)
+            .expect("the threads live as long as the device");
         self.in_flight += 1;
     }
 

@@ -167,7 +167,9 @@ impl Files {
         most: u64,
     ) -> io::Result<Option<u64>> {
         let folder = &self.dirs[usize::from(dir)];
-        let made = folder.budget.create(&folder.path(segment, self.extension), least, most)?;
+        let made = folder
+            .budget
+            .create(&folder.path(segment, self.extension), least, most)?;
         Ok(made.map(|(_, size)| size))
     }
 

@@ -279,15 +279,32 @@ mod tests {
         let path = folder.path().join("map");
         SampleIndex::create(&path, SUBJECT).unwrap();
         for other in [
-            Subject { dataset: 9, ..SUBJECT },
-            Subject { index: 9, ..SUBJECT },
-            Subject { samples: 11, ..SUBJECT },
+            Subject {
+                dataset: 9,
+                ..SUBJECT
+            },
+            Subject {
+                index: 9,
+                ..SUBJECT
+            },
+            Subject {
+                samples: 11,
+                ..SUBJECT
+            },
             Subject { dirs: 9, ..SUBJECT },
         ] {
             assert!(SampleIndex::open(&path, other).unwrap().is_none());
-            assert!(SampleIndex::open_for_writing(&path, other).unwrap().is_none());
+            assert!(
+                SampleIndex::open_for_writing(&path, other)
+                    .unwrap()
+                    .is_none()
+            );
         }
-        assert!(SampleIndex::open_for_writing(&path, SUBJECT).unwrap().is_some());
+        assert!(
+            SampleIndex::open_for_writing(&path, SUBJECT)
+                .unwrap()
+                .is_some()
+        );
     }
 
     #[test]

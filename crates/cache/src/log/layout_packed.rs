@@ -64,7 +64,11 @@ enum Message {
 
 impl Packed {
     /// Goes on with a log whose index is complete.
-    pub(super) fn new(core: Arc<Core>, index: Arc<SampleIndex>, pool: Pool) -> std::io::Result<Self> {
+    pub(super) fn new(
+        core: Arc<Core>,
+        index: Arc<SampleIndex>,
+        pool: Pool,
+    ) -> std::io::Result<Self> {
         let (to_writer, inbox) = channel();
         let shared = Arc::new(Shared {
             pending: Bits::new(core.subject.samples),

@@ -132,7 +132,11 @@ impl Reorder {
             taken += super::budget::used(&dir.folder);
         }
         let live = dirs.iter().filter(|dir| dir.is_writable()).count() as u64;
-        let limit = if live == 0 { 0 } else { limit.saturating_mul(live) };
+        let limit = if live == 0 {
+            0
+        } else {
+            limit.saturating_mul(live)
+        };
         // The file system's own blocks for files in many pieces, and the orders' files.
         let orders = u64::from(self.shared.core.subject.samples) * 12;
         let limit = limit.saturating_sub(limit / 64 + orders + (128 << 10));
@@ -184,9 +188,8 @@ impl Layout for Reorder {
     fn offer(&self, sample: &Sample, parts: Parts<'_, '_>) -> bool {
         let shared = &self.shared;
         let logs = self.logs.read().expect("the logs' lock");
-        let there = |next: &Arc<Ordered>| {
-            next.find(sample.id).is_some() || shared.pending.has(sample.id)
-        };
+        let there =
+            |next: &Arc<Ordered>| next.find(sample.id).is_some() || shared.pending.has(sample.id);
         let Some(next) = logs.next.as_ref().filter(|next| !there(next)) else {
             // Read for the epoch after: its own next one is not known yet.
             let mut carried = self.carried.lock().expect("the carried samples' lock");
@@ -224,12 +227,12 @@ impl Layout for Reorder {
     fn begin(&self, order: Option<&Order>) {
         let mut logs = self.logs.write().expect("the logs' lock");
         let wanted = order.map(|order| tag(&order.ids));
-        let is_it = |log: &Option<Arc<Ordered>>| {
-            log.as_ref().is_some_and(|log| Some(log.tag) == wanted)
-        };
+        let is_it =
+            |log: &Option<Arc<Ordered>>| log.as_ref().is_some_and(|log| Some(log.tag) == wanted);
         let (current, next) = (logs.current.take(), logs.next.take());
         let count = |log: &Option<Arc<Ordered>>| log.as_ref().map_or(0, |log| log.count());
-        let (kept, dropped) = if is_it(&next) || !is_it(&current) && count(&next) > count(&current) {
+        let (kept, dropped) = if is_it(&next) || !is_it(&current) && count(&next) > count(&current)
+        {
             (next, current)
         } else {
             (current, next)
@@ -432,19 +435,20 @@ impl Scribe {
             check: Check::Record,
         };
         let span = spot.span(sample.length) as usize;
-        let whole =
-            transfer(&mut op).is_ok() && spot.verify(sample, &op.buffer[..span]).is_some();
+        let whole = transfer(&mut op).is_ok() && spot.verify(sample, &op.buffer[..span]).is_some();
         (op.buffer, whole)
     }
 
     /// Gives blocks back.
     fn free(&self, freed: &Freed) {
         let files = &self.shared.core.files;
-        let punched = files.segment(freed.at.dir, freed.at.segment).and_then(|file| {
-            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let offset = u64::from(freed.at.offset);
-            fallocate(file.as_fd(), how, offset, freed.length).map_err(io::Error::from)
-        });
+        let punched = files
+            .segment(freed.at.dir, freed.at.segment)
+            .and_then(|file| {
+                let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let offset = u64::from(freed.at.offset);
+                fallocate(file.as_fd(), how, offset, freed.length).map_err(io::Error::from)
+            });
         if punched.is_ok() {
             self.shared.give(freed.bytes);
         }
@@ -477,9 +481,8 @@ fn recover(core: &Core) -> Logs {
     }
     let mut next_segment = 0;
     for (dir, segment) in core.files.list() {
-        let known = |log: &Arc<Ordered>| {
-            (log.first..log.first + log.segment_count()).contains(&segment)
-        };
+        let known =
+            |log: &Arc<Ordered>| (log.first..log.first + log.segment_count()).contains(&segment);
         if logs.iter().any(known) {
             next_segment = next_segment.max(segment + 1);
         } else {

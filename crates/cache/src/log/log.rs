@@ -29,9 +29,9 @@ use super::index::{SampleIndex, Subject};
 use super::layout::{Layout, LayoutChoice, Order, Parts, Sample, Spot};
 use super::layout_packed::{self, Packed};
 use super::layout_reorder::Reorder;
+use super::lease::Lease;
 use super::measure::Speeds;
 use super::reclaim::LEASE;
-use super::lease::Lease;
 use super::record;
 use super::recover;
 use super::warnings::Warnings;
@@ -150,25 +150,26 @@ impl Log {
     pub fn open(mut settings: LogSettings) -> Result<Self, Error> {
         let warnings = settings.warnings.clone();
         let share = settings.disk / settings.dirs.len().max(1) as u64;
-        let mut dirs = Vec::new();
-        let mut refusal = None;
+        let (mut dirs, mut refused) = (Vec::new(), Vec::new());
         for dir in &settings.dirs {
             let root = dir.join(FOLDER);
             let folder = root.join(&settings.name);
             match fs::create_dir_all(&folder) {
                 Ok(()) => dirs.push(Dir::new(folder, Budget::new(&root, share, settings.floor))),
-                Err(error) if folder.is_dir() || settings.dirs.len() == 1 => refusal = Some((folder, error)),
-                Err(error) => warnings.say(format!(
-                    "cache directory {} cannot be used ({error}); going on without it",
-                    dir.display()
-                )),
+                Err(error) => refused.push((dir, error)),
             }
         }
         if dirs.is_empty() {
-            let (folder, source) = refusal.unwrap_or_else(|| {
-                (PathBuf::new(), io::ErrorKind::NotFound.into())
-            });
+            let refused = refused.pop().map(|(dir, error)| (dir.clone(), error));
+            let (folder, source) =
+                refused.unwrap_or_else(|| (PathBuf::new(), io::ErrorKind::NotFound.into()));
             return Err(Error::CacheDir { folder, source });
+        }
+        for (dir, error) in refused {
+            warnings.say(format!(
+                "cache directory {} cannot be used ({error}); going on without it",
+                dir.display()
+            ));
         }
         let paths: Vec<_> = dirs.iter().map(|dir| dir.folder.as_os_str()).collect();
         settings.subject.dirs = hash(format!("{paths:?}").as_bytes());
@@ -270,7 +271,11 @@ impl Log {
         index.set_clean(false);
         let sizes = Sizes::new(&self.settings);
         let pool = Pool::new(sizes.chunks, sizes.chunk as usize)?;
-        Ok(Arc::new(Packed::new(self.core.clone(), Arc::new(index), pool)?))
+        Ok(Arc::new(Packed::new(
+            self.core.clone(),
+            Arc::new(index),
+            pool,
+        )?))
     }
 
     fn make_index(&self, map: &Path) -> io::Result<SampleIndex> {
@@ -306,7 +311,13 @@ impl Log {
 
     /// Whether it will hold all samples, or could.
     pub fn is_whole(&self) -> bool {
-        let limit: u64 = self.core.files.dirs().iter().map(|dir| dir.budget.limit()).sum();
+        let limit: u64 = self
+            .core
+            .files
+            .dirs()
+            .iter()
+            .map(|dir| dir.budget.limit())
+            .sum();
         let (total, samples) = (self.settings.total_bytes, self.core.subject.samples);
         let overhead = match self.kind {
             Kind::Packed => {
@@ -436,7 +447,10 @@ impl Kind {
     }
 
     fn owns(self, path: &Path) -> bool {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or("");
         let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
         match self {
             Kind::Packed => ends(&[".segment", MAP]),

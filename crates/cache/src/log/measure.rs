@@ -53,7 +53,10 @@ impl Speeds {
     pub(super) fn of(root: &Path, mean: u64, device: &DeviceChoice) -> io::Result<Self> {
         let mean = mean.clamp(BLOCK as u64, REQUEST).next_power_of_two();
         let kept = root.join(KEPT);
-        if let Some(found) = fs::read_to_string(&kept).ok().and_then(|text| read(&text, mean)) {
+        if let Some(found) = fs::read_to_string(&kept)
+            .ok()
+            .and_then(|text| read(&text, mean))
+        {
             return Ok(found);
         }
         let file = root.join("measure.tmp");
@@ -77,7 +80,9 @@ fn read(text: &str, mean: u64) -> Option<Speeds> {
         .map(|word| word.parse().ok())
         .collect::<Option<_>>()?;
     match numbers[..] {
-        [of, random, sequential, write] if of == mean as f64 && numbers.iter().all(|n| *n > 0.0) => {
+        [of, random, sequential, write]
+            if of == mean as f64 && numbers.iter().all(|n| *n > 0.0) =>
+        {
             Some(Speeds {
                 random,
                 sequential,
@@ -211,6 +216,11 @@ mod tests {
         let mut places = scattered(512, 4096);
         assert!(places.windows(2).any(|pair| pair[0] > pair[1]));
         places.sort_unstable();
-        assert!(places.iter().enumerate().all(|(at, &place)| place == at as u64 * 4096));
+        assert!(
+            places
+                .iter()
+                .enumerate()
+                .all(|(at, &place)| place == at as u64 * 4096)
+        );
     }
 }

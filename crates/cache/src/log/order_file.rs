@@ -86,7 +86,10 @@ impl OrderFile {
         let mut found: Vec<_> = entries
             .flatten()
             .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "order"))
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "order")
+            })
             .filter_map(|path| Self::load(&path, subject))
             .collect();
         found.sort_by_key(|order| order.first);
@@ -120,7 +123,10 @@ mod tests {
         };
         order.save(folder.path(), subject).unwrap();
         assert_eq!(OrderFile::list(folder.path(), subject), [order.clone()]);
-        let other = Subject { index: 3, ..subject };
+        let other = Subject {
+            index: 3,
+            ..subject
+        };
         assert!(OrderFile::list(folder.path(), other).is_empty());
         let path = path(folder.path(), 3);
         let bytes = fs::read(&path).unwrap();
@@ -128,7 +134,10 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, flipped).unwrap();
-            assert!(OrderFile::list(folder.path(), subject).is_empty(), "bit {bit}");
+            assert!(
+                OrderFile::list(folder.path(), subject).is_empty(),
+                "bit {bit}"
+            );
         }
     }
 }

@@ -98,7 +98,11 @@ impl Ordered {
 
     /// Numbers of its segments: all are below `first` plus this.
     pub(super) fn segment_count(&self) -> u32 {
-        let most = self.segments.iter().max().map_or(0, |most| u32::from(*most));
+        let most = self
+            .segments
+            .iter()
+            .max()
+            .map_or(0, |most| u32::from(*most));
         (most + 1) * self.dirs
     }
 
@@ -186,7 +190,9 @@ impl Ordered {
     /// Samples that are there.
     pub(super) fn count(&self) -> usize {
         let positions = 0..self.offsets.len() as u32;
-        positions.filter(|&position| self.there.has(position)).count()
+        positions
+            .filter(|&position| self.there.has(position))
+            .count()
     }
 
     /// Positions whose record lies in blocks that the file system has, by `has(location, bytes)`.

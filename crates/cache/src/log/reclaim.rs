@@ -71,8 +71,10 @@ fn evict_stranger(own: &Path) -> bool {
         })
         .collect();
     others.sort();
-    others.iter().any(|(_, path)| match Lease::take(&path.join(LEASE)) {
-        Ok(Some(_lease)) => fs::remove_dir_all(path).is_ok(),
-        _ => false,
-    })
+    others
+        .iter()
+        .any(|(_, path)| match Lease::take(&path.join(LEASE)) {
+            Ok(Some(_lease)) => fs::remove_dir_all(path).is_ok(),
+            _ => false,
+        })
 }

@@ -27,9 +27,13 @@ impl Uring {
         let ring = IoUring::new((depth as u32).next_power_of_two())?;
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        if ![opcode::Read::CODE, opcode::Write::CODE, opcode::ReadFixed::CODE]
-            .iter()
-            .all(|&code| probe.is_supported(code))
+        if ![
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::ReadFixed::CODE,
+        ]
+        .iter()
+        .all(|&code| probe.is_supported(code))
         {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -110,11 +114,7 @@ impl Device for Uring {
         assert!(op.range.end <= op.buffer.len(), "a part of its buffer");
         // SAFETY: file and buffer are owned by `op`, which stays in `ops` until the kernel has
         // answered; dropping the device waits for that.
-        let pushed = unsafe {
-            self.ring
-                .submission()
-                .push(&entry.user_data(number as u64))
-        };
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(number as u64)) };
         if pushed.is_err() {
             self.free.push(number);
             let result = transfer(&mut op);
