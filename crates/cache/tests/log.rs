@@ -23,7 +23,9 @@ fn identity(id: u32) -> Identity {
 
 fn bytes(id: u32) -> Vec<u8> {
     let length = 1 + (id as usize * 7919) % 40_000;
-    (0..length).map(|at| (at as u32 * 31 + id * 17) as u8).collect()
+    (0..length)
+        .map(|at| (at as u32 * 31 + id * 17) as u8)
+        .collect()
 }
 
 fn sample(id: u32) -> Sample {
@@ -64,7 +66,10 @@ fn fill(log: &Log, ids: impl Iterator<Item = u32>) {
         let bytes = bytes(id);
         // A writer that is behind takes nothing: a test has the time to ask again.
         while !log.offer(&sample(id), bytes.chunks(1000)) {
-            assert!(log.find(id, 1).is_none() && !log.stats().full, "sample {id}");
+            assert!(
+                log.find(id, 1).is_none() && !log.stats().full,
+                "sample {id}"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -119,7 +124,10 @@ impl Reading {
     }
 
     fn whole(&self) -> usize {
-        self.read(0..SAMPLES).values().filter(|&&whole| whole).count()
+        self.read(0..SAMPLES)
+            .values()
+            .filter(|&&whole| whole)
+            .count()
     }
 }
 
@@ -190,16 +198,19 @@ fn several_directories_share_the_chunks_and_one_may_be_lost() {
     assert_eq!(reading.whole(), SAMPLES as usize);
     for dir in &dirs {
         let segments = std::fs::read_dir(dir.join("log/set-1")).unwrap();
-        let any = segments.flatten().any(|entry| {
-            entry.file_name().to_string_lossy().ends_with("segment")
-        });
+        let any = segments
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().ends_with("segment"));
         assert!(any, "{} has none", dir.display());
     }
     drop(reading);
     std::fs::remove_dir_all(dirs[1]).unwrap();
     let reading = Reading::new(Log::open(settings(&dirs)).unwrap());
     let whole = reading.whole();
-    assert!(whole > SAMPLES as usize / 3 && whole < SAMPLES as usize, "{whole}");
+    assert!(
+        whole > SAMPLES as usize / 3 && whole < SAMPLES as usize,
+        "{whole}"
+    );
 }
 
 #[test]
@@ -253,12 +264,19 @@ fn flipped_bits_are_found_counted_and_never_served() {
     let whole = std::fs::read(&path).unwrap();
     let mut state = 1_u64;
     let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 33) as usize % below
     };
     let (mut flips, mut lost) = (0, 0);
     while flips < 20_000 {
-        let file = std::fs::File::options().write(true).create(true).truncate(false).open(&path).unwrap();
+        let file = std::fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .unwrap();
         file.write_all_at(&whole, 0).unwrap();
         file.set_len(whole.len() as u64).unwrap();
         for _ in 0..200 {

@@ -89,7 +89,11 @@ fn where_the_log_is_small_what_comes_first_is_kept_and_the_budget_holds() {
         let log = reading.log();
         let next = order(seed);
         log.begin(Some(&next));
-        let there: Vec<_> = next.ids.iter().map(|&id| log.find(id, 1).is_some()).collect();
+        let there: Vec<_> = next
+            .ids
+            .iter()
+            .map(|&id| log.find(id, 1).is_some())
+            .collect();
         let kept = there.iter().filter(|&&there| there).count();
         let first = there.iter().take(kept).filter(|&&there| there).count();
         assert!(first * 100 >= kept * 95, "{first} of {kept} come first");
@@ -97,7 +101,10 @@ fn where_the_log_is_small_what_comes_first_is_kept_and_the_budget_holds() {
         // Records take whole blocks: 2 KiB more a sample, and some room for what is under way.
         let fit = limit as usize * 8 / 10 / (15_000 + 2_048);
         let least = SET.samples as usize - fit;
-        assert!(origin <= least, "{origin} from the origin, {least} would do");
+        assert!(
+            origin <= least,
+            "{origin} from the origin, {least} would do"
+        );
     }
 }
 
@@ -123,7 +130,12 @@ fn samples_read_ahead_of_their_epoch_are_carried_over() {
     let log = reading.log();
     // The first three batches of epoch 1 are read and used before it begins.
     let early: Vec<u32> = order(1).ids[..3 * BATCH].to_vec();
-    assert!(reading.read(early.iter().copied()).values().all(|&whole| whole));
+    assert!(
+        reading
+            .read(early.iter().copied())
+            .values()
+            .all(|&whole| whole)
+    );
     for &id in &early {
         log.offer(&SET.sample(id), SET.bytes(id).chunks(1000));
     }

@@ -188,7 +188,10 @@ fn deliver(answers: Vec<Answer<Arrival>>) {
             into_slab,
             slice,
         };
-        match by_desk.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &desk)) {
+        match by_desk
+            .iter_mut()
+            .find(|(known, _)| Arc::ptr_eq(known, &desk))
+        {
             Some((_, samples)) => samples.push(logged),
             None => by_desk.push((desk, vec![logged])),
         }

@@ -36,8 +36,8 @@ pub use {
 
 pub use batch::Batch;
 pub use cache_form::CacheForm;
-pub use engine::{Engine, EngineSettings};
 pub use disk::DiskSettings;
+pub use engine::{Engine, EngineSettings};
 pub use error::Error;
 pub use forebay_origin::Kind;
 pub use job::{Job, JobSettings, Next, OnError};

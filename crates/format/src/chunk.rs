@@ -372,7 +372,11 @@ mod tests {
             for entry in &found {
                 let bytes = &chunk[entry.offset as usize..][..entry.length as usize];
                 let same = bytes == &whole[entry.offset as usize..][..entry.length as usize];
-                assert_eq!(entry.identity.check(bytes) == entry.check, same, "bit {bit}");
+                assert_eq!(
+                    entry.identity.check(bytes) == entry.check,
+                    same,
+                    "bit {bit}"
+                );
             }
         }
     }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use forebay_cache::log::{Sample, Slice, Want};
 use forebay_cache::{Held, Lookup};
 
-
 use super::pump;
 use crate::disk::Arrival;
 use crate::job::Desk;
@@ -99,11 +98,7 @@ pub(super) fn used(desk: &Desk, task: &Task, stock: &Stock) {
 
 /// Offers the log a sample that went straight from the origin into its slab; answers as
 /// [`offer_new`].
-pub(super) fn offer<'a>(
-    desk: &Desk,
-    task: &Task,
-    parts: impl Iterator<Item = &'a [u8]>,
-) -> bool {
+pub(super) fn offer<'a>(desk: &Desk, task: &Task, parts: impl Iterator<Item = &'a [u8]>) -> bool {
     let Some(log) = desk.log.as_ref().map(|reader| reader.log()) else {
         return false;
     };
