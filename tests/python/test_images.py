@@ -336,7 +336,7 @@ def test_images_of_a_bucket_are_the_same_as_local_ones(photos, bucket, s3):
             f"s3://{name}/train", transform=TRAIN, storage_options=storage_options(s3.endpoint)
         )
         made = forebay.DataLoader(
-            remote, batch_size=10, shuffle=True, num_workers=2, seed=5, cache_form=form
+            remote, batch_size=10, shuffle=True, num_workers=2, seed=5, cache_form=form, disk=0
         )
         assert same(everything(made, 2), everything(loader(photos), 2))
         assert made.stats()["origin_reads"] == 48

@@ -25,8 +25,6 @@ use super::layout::{Check, Layout, Order, Parts, Sample, Spot};
 use super::reclaim;
 use super::writer::Writer;
 
-/// A segment begins with this many chunks' room.
-const CHUNKS_OF_A_SEGMENT: u64 = 64;
 /// Chunks begun, waiting and being written: at least so many.
 pub(super) const LEAST_BUFFERS: u64 = 4;
 
@@ -63,11 +61,12 @@ enum Message {
 }
 
 impl Packed {
-    /// Goes on with a log whose index is complete.
+    /// Goes on with a log whose index is complete. New segments have `segment_bytes`.
     pub(super) fn new(
         core: Arc<Core>,
         index: Arc<SampleIndex>,
         pool: Pool,
+        segment_bytes: u64,
     ) -> std::io::Result<Self> {
         let (to_writer, inbox) = channel();
         let shared = Arc::new(Shared {
@@ -90,6 +89,7 @@ impl Packed {
             open: (0..dirs).map(|_| None).collect(),
             turn: 0,
             next_segment,
+            segment_bytes,
             may_reclaim: true,
             shared: shared.clone(),
         };
@@ -229,6 +229,7 @@ struct Appender {
     /// The directory of the next chunk: chunks go round.
     turn: usize,
     next_segment: u32,
+    segment_bytes: u64,
     /// Space of changed samples was not looked for yet.
     may_reclaim: bool,
 }
@@ -326,10 +327,10 @@ impl Appender {
         let fits = |open: &Open| open.at + length <= open.size;
         if !self.open[dir].as_ref().is_some_and(fits) {
             self.close(dir);
-            let most = self.shared.pool.slot() as u64 * CHUNKS_OF_A_SEGMENT;
+            let most = self.segment_bytes.max(length);
             let files = &self.shared.core.files;
             let segment = self.next_segment;
-            let size = match files.create(dir as u8, segment, length, most.min(1 << 31)) {
+            let size = match files.create(dir as u8, segment, length, most) {
                 Ok(size) => size?,
                 Err(error) => {
                     files.write_failed(dir as u8, &error);

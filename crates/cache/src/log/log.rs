@@ -45,6 +45,8 @@ const ABOUT: &str = "about";
 const CHUNK: u64 = 4 << 20;
 /// Smaller datasets are packed: which layout would be faster is not worth a second.
 const WORTH_MEASURING: u64 = 64 << 20;
+/// Room of a segment, in chunks.
+const CHUNKS_OF_A_SEGMENT: u64 = 64;
 /// A request's buffer.
 const REQUEST: u64 = 1 << 20;
 
@@ -271,10 +273,14 @@ impl Log {
         index.set_clean(false);
         let sizes = Sizes::new(&self.settings);
         let pool = Pool::new(sizes.chunks, sizes.chunk as usize)?;
+        // Never more than the dataset could fill.
+        let most = (sizes.chunk * CHUNKS_OF_A_SEGMENT)
+            .min(self.settings.total_bytes + self.settings.total_bytes / 16 + 2 * sizes.chunk);
         Ok(Arc::new(Packed::new(
             self.core.clone(),
             Arc::new(index),
             pool,
+            most.min(1 << 31).next_multiple_of(BLOCK as u64),
         )?))
     }
 
@@ -495,9 +501,11 @@ impl Sizes {
         let block = BLOCK as u64;
         let half = settings.memory / 2;
         let most_chunk = half / layout_packed::LEAST_BUFFERS;
-        // A small log has smaller chunks, so that its last one wastes little of it.
+        // A small log has smaller chunks, so that its last one wastes little of it and its first
+        // one is soon written.
         let chunk = CHUNK
             .min(settings.disk / 128)
+            .min(settings.total_bytes / 16)
             .max(64 << 10)
             .max(forebay_format::chunk::chunk_of_one(settings.max_length))
             .min(most_chunk)
