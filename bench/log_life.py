@@ -84,21 +84,15 @@ def touch(batch: Any) -> int:
 
 
 def counts(loader: Any) -> dict[str, Any]:
-    """What forebay has counted so far; nothing of the others."""
+    """What forebay has counted so far (nothing before its first epoch); empty of the others."""
     if not hasattr(loader, "stats"):
         return {}
     stats = loader.stats()
-    log = stats.get("log", {})
-    found = {name: stats[name] for name in COUNTS} | {name: log.get(name, 0) for name in LOG_COUNTS}
-    memory = stats["memory"]
-    states = {
-        "layout": log.get("layout"),
-        "direct": log.get("direct"),
-        "device": log.get("device"),
-        "disk_bytes": log.get("disk_bytes"),
-        "kept_samples": memory["kept_samples"],
-    }
-    return {"counts": found, "states": states}
+    log, memory = stats.get("log", {}), stats.get("memory", {})
+    found = {name: stats.get(name, 0) for name in COUNTS}
+    found |= {name: log.get(name, 0) for name in LOG_COUNTS}
+    states = {name: log.get(name) for name in ("layout", "direct", "device", "disk_bytes")}
+    return {"counts": found, "states": {**states, "kept_samples": memory.get("kept_samples", 0)}}
 
 
 def epoch(loader: Any) -> dict[str, Any]:

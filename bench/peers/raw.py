@@ -30,6 +30,7 @@ class Dali:
         def pipeline() -> Any:
             data, labels = fn.readers.file(
                 file_root=str(root),
+                file_filters=["*"],
                 random_shuffle=True,
                 initial_fill=1000,
                 dont_use_mmap=not mapped,

@@ -10,6 +10,8 @@ use crate::output::{Paint, printable, wants_colour};
 pub(crate) enum Failure {
     /// Whoever read our output has seen enough (`forebay order ... | head`).
     ReaderGone,
+    /// A signal ended it, at a good place.
+    Stopped(i32),
     /// The command line is wrong in a way that only its meaning shows.
     Usage(Words),
     /// It could not be done.
@@ -62,6 +64,8 @@ impl Failure {
     pub(crate) fn report(self) -> i32 {
         let (words, code) = match self {
             Self::ReaderGone => return 0,
+            // As a shell has it for a process that a signal ended.
+            Self::Stopped(signal) => return 128 + signal,
             Self::Failed(words) => (words, 1),
             Self::Usage(words) => (words, 2),
         };

@@ -1,16 +1,18 @@
-//! The `forebay` command: a look at a dataset, an order or a loader's state, before a run.
+//! The `forebay` command: a look at a dataset, an order, a loader's state or a cache, before a run.
 //!
 //! ```text
 //!   forebay index URL      list a dataset once, for every process that comes after
 //!   forebay inspect URL    what is in it
 //!   forebay order ...      which samples, in which order, for which rank
 //!   forebay state ...      where a saved loader is; move it
+//!   forebay cache ...      what is kept on disk; fill it, check it, delete it
 //! ```
 //!
 //! One file a subcommand. A subcommand takes its arguments and writes to [`Output`];
 //! what fails comes back as a [`Failure`], and only [`run`] turns that into words on
 //! stderr and an exit code. The library never ends the process: it may be Python's.
 
+mod cache;
 mod dataset;
 mod failure;
 mod index;
@@ -34,18 +36,21 @@ Examples:
   forebay inspect ./train
   forebay order --samples 50000 --seed 7 --epoch 3 --head 5
   forebay state show run/loader.json
+  forebay cache warm s3://bucket/train --images --disk 200GiB
+  forebay cache status
 
 Exit codes:
   0  done
   1  it failed; stderr says why and what to do
   2  the command line is wrong
+  130  Ctrl-C ended it
 
 Environment:
-  FOREBAY_CACHE    where index files are kept (in its folder `index`)
+  FOREBAY_CACHE    where index files (in its folder `index`) and samples (in `log`) are kept
   NO_COLOR         if set, no colour; nor is there any where the output is not a terminal
   AWS_*, GOOGLE_*, AZURE_*    credentials and settings of object stores";
 
-/// Forebay feeds training jobs: the command line looks at datasets, orders and states.
+/// Forebay feeds training jobs: the command line looks at datasets, orders, states and caches.
 #[derive(Parser)]
 #[command(name = "forebay", version, after_help = AFTER_HELP, arg_required_else_help = true)]
 struct Cli {
@@ -62,6 +67,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Order(order::Arguments),
     State(state::Arguments),
+    Cache(cache::Arguments),
 }
 
 /// Runs the command with these arguments, the program's name being the first; gives
@@ -77,6 +83,7 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> i32 {
         Command::Inspect(arguments) => inspect::run(arguments, &mut out),
         Command::Order(arguments) => order::run(&arguments, &mut out),
         Command::State(arguments) => state::run(arguments, &mut out),
+        Command::Cache(arguments) => cache::run(arguments, &mut out),
     };
     let done = done.and_then(|()| out.flush());
     done.map_or_else(Failure::report, |()| 0)

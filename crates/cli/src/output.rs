@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -143,6 +144,17 @@ pub(crate) fn size(bytes: u64) -> String {
         unit += 1;
     }
     format!("{value:.1} {}", UNITS[unit])
+}
+
+/// Bytes done of all, their rate and the time left; a message says what else there is. Seen on a
+/// terminal only: nothing is drawn where stderr goes elsewhere.
+pub(crate) fn progress_bar(bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::new(bytes);
+    let style = "{bar:20} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left  {msg}";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    bar
 }
 
 /// `part` of `whole` in per cent.

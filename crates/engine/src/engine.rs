@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use forebay_cache::log::Warnings;
+use forebay_cache::log::{Log, Warnings};
 use forebay_cache::{MemoryTier, Policy};
 use forebay_origin::Dataset;
 
@@ -115,6 +115,12 @@ impl Engine {
             .as_ref()
             .and_then(|disk| disk.log(&dataset, &self.plant.warnings));
         Ok(Job::new(self.plant.clone(), dataset, log, settings))
+    }
+
+    /// The log of a dataset, if the engine has a disk tier and the log can be opened.
+    pub fn log(&self, dataset: &Arc<Dataset>) -> Option<Arc<Log>> {
+        let reader = self.disk.as_ref()?.log(dataset, &self.plant.warnings)?;
+        Some(reader.log().clone())
     }
 
     /// One sample's bytes, through the memory tier, outside of any job.

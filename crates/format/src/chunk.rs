@@ -154,6 +154,21 @@ impl Head {
         }
     }
 
+    /// Head and table of the same chunk with only these of its entries; both stay where they are,
+    /// and so do the samples.
+    pub fn with_only(&self, entries: &[Entry]) -> ([u8; HEAD], Vec<u8>) {
+        let mut table = vec![0; entries.len() * ENTRY];
+        for (cell, entry) in table.chunks_exact_mut(ENTRY).zip(entries) {
+            write_entry(entry, cell);
+        }
+        let mut head = Head {
+            count: entries.len() as u32,
+            ..*self
+        };
+        head.check = head_check(&head.bytes(), &table);
+        (head.bytes(), table)
+    }
+
     fn bytes(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -378,6 +393,21 @@ mod tests {
                     "bit {bit}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_chunk_can_do_without_some_of_its_samples() {
+        let whole = chunk();
+        let (head, entries) = read(&whole).unwrap();
+        for kept in [&entries[1..], &entries[..2], &[]] {
+            let mut chunk = whole.clone();
+            let (bytes, table) = head.with_only(kept);
+            chunk[..HEAD].copy_from_slice(&bytes);
+            chunk[head.table_range()][..table.len()].copy_from_slice(&table);
+            let (changed, found) = read(&chunk).unwrap();
+            assert_eq!((changed.home, changed.length), (head.home, head.length));
+            assert_eq!(found, kept);
         }
     }
 

@@ -61,6 +61,7 @@ pub(super) struct Traffic {
     reads: AtomicUsize,
     lock: Mutex<()>,
     quiet: Condvar,
+    patience: AtomicU64,
 }
 
 impl Traffic {
@@ -73,6 +74,16 @@ impl Traffic {
             let _guard = self.lock.lock().expect("the traffic's lock");
             self.quiet.notify_all();
         }
+    }
+
+    /// How long those who offer samples wait for the writer: not at all unless it was said.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_millis(self.patience.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_patience(&self, patience: Duration) {
+        let milliseconds = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        self.patience.store(milliseconds, Ordering::Relaxed);
     }
 
     /// Called before a write: lets reads go first for at most `patience`.

@@ -25,7 +25,7 @@ const MAGIC: [u8; 8] = *b"FBlogmap";
 const VERSION: u64 = 1;
 const HEAD: usize = 4096;
 /// What of it is compared.
-const HEAD_BYTES: usize = 56;
+pub(super) const HEAD_BYTES: usize = 56;
 /// Where the head says that the last writer has closed it.
 const CLEAN: usize = 64;
 const ROW: usize = 16;
@@ -85,6 +85,19 @@ impl Subject {
         let check = hash(&head[..48]);
         head[48..56].copy_from_slice(&check.to_le_bytes());
         head
+    }
+
+    /// What the head of a table says it is of, if it is one.
+    pub(super) fn read(head: &[u8; HEAD_BYTES]) -> Option<Self> {
+        let word =
+            |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+        let subject = Self {
+            dataset: word(16),
+            index: word(24),
+            samples: u32::try_from(word(32)).ok()?,
+            dirs: word(40),
+        };
+        (subject.head() == *head).then_some(subject)
     }
 
     /// Bytes of its table.
@@ -176,6 +189,11 @@ impl SampleIndex {
             let at = HEAD + sample as usize * ROW;
             (self.word(at), self.word(at + 8))
         })
+    }
+
+    /// Where all samples lie that it has.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (u32, Location)> {
+        (0..self.samples).filter_map(|sample| Some((sample, self.get(sample)?.0)))
     }
 
     /// Where a sample lies, and the check of its bytes.
@@ -305,6 +323,16 @@ mod tests {
                 .unwrap()
                 .is_some()
         );
+    }
+
+    #[test]
+    fn a_table_says_what_it_is_of() {
+        assert_eq!(Subject::read(&SUBJECT.head()), Some(SUBJECT));
+        for at in 0..HEAD_BYTES {
+            let mut head = SUBJECT.head();
+            head[at] ^= 4;
+            assert_eq!(Subject::read(&head), None, "byte {at}");
+        }
     }
 
     #[test]

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use forebay_format::chunk::{ChunkBuilder, Entry, Home};
 
@@ -149,7 +148,7 @@ impl Layout for Packed {
                 Figures::add(&shared.core.figures.skipped, 1);
                 return false;
             }
-            let Some(buffer) = shared.pool.take(Duration::ZERO) else {
+            let Some(buffer) = shared.pool.take(shared.core.traffic.patience()) else {
                 Figures::add(&shared.core.figures.skipped, 1);
                 return false;
             };

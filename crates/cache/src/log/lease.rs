@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::process::{Flock, FlockType, Pid, fcntl_getlk};
 
 /// Files whose lock this process has. Opening one of them again and closing it would let the
 /// lock go, so nobody does.
@@ -55,6 +56,22 @@ impl Lease {
     }
 }
 
+/// The process that has the lease, if there is one; 0 if its number cannot be told from here.
+/// Only looks: nobody is kept from taking it meanwhile.
+pub(super) fn holder(path: &Path) -> io::Result<Option<u32>> {
+    let key = match path.canonicalize() {
+        Ok(path) => (std::process::id(), path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let held = HELD.lock().expect("the leases' lock");
+    if held.contains(&key) {
+        return Ok(Some(key.0));
+    }
+    let found = fcntl_getlk(File::open(path)?, &Flock::from(FlockType::WriteLock))?;
+    Ok(found.map(|lock| Pid::as_raw(lock.pid).unsigned_abs()))
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         // Both under the lock: closing would let go what another holder here took in between.
@@ -72,9 +89,12 @@ mod tests {
     fn one_at_a_time_in_one_process_too() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lease");
+        assert_eq!(holder(&path).unwrap(), None);
         let first = Lease::take(&path).unwrap().unwrap();
         assert!(Lease::take(&path).unwrap().is_none());
+        assert_eq!(holder(&path).unwrap(), Some(std::process::id()));
         drop(first);
+        assert_eq!(holder(&path).unwrap(), None);
         assert!(Lease::take(&path).unwrap().is_some());
     }
 }

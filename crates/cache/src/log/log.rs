@@ -16,6 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use forebay_format::chunk::{BLOCK, ENTRY, HEAD};
 use forebay_format::hash;
@@ -39,8 +40,8 @@ use crate::Error;
 
 /// The folder of all logs in a cache directory.
 pub const FOLDER: &str = "log";
-const MAP: &str = "samples.map";
-const ABOUT: &str = "about";
+pub(super) const MAP: &str = "samples.map";
+pub(super) const ABOUT: &str = "about";
 /// A chunk as long as this is read as fast as a longer one.
 const CHUNK: u64 = 4 << 20;
 /// Smaller datasets are packed: which layout would be faster is not worth a second.
@@ -305,7 +306,7 @@ impl Log {
     }
 
     /// Takes a copy of a sample to write it, if it has a place for it. A packed log never waits
-    /// for the disk; a reordered one does for a moment.
+    /// for the disk, unless [`Log::set_patience`] says so; a reordered one does for a moment.
     pub fn offer<'a>(&self, sample: &Sample, mut parts: impl Iterator<Item = &'a [u8]>) -> bool {
         if sample.length > self.longest {
             Figures::add(&self.core.figures.skipped, 1);
@@ -313,6 +314,28 @@ impl Log {
         }
         let role = self.role.read().expect("the log's lock");
         role.layout.offer(sample, &mut parts)
+    }
+
+    /// From now on an offer waits so long for the writer before a sample is skipped: for those who
+    /// would rather fill the log than be fast.
+    pub fn set_patience(&self, patience: Duration) {
+        self.core.traffic.set_patience(patience);
+    }
+
+    /// The longest sample that it takes.
+    pub fn longest(&self) -> u64 {
+        self.longest
+    }
+
+    /// Whether there is no more room.
+    pub fn is_full(&self) -> bool {
+        let role = self.role.read().expect("the log's lock");
+        role.layout.is_full()
+    }
+
+    /// Whether this process writes it.
+    pub fn is_writer(&self) -> bool {
+        self.role.read().expect("the log's lock").lease.is_some()
     }
 
     /// Whether it will hold all samples, or could.

@@ -17,6 +17,7 @@
 //! | `index` | where each sample lies, mapped by all processes |
 //! | `recover`, `reclaim` | what is on the disk; what may go |
 //! | `files`, `budget`, `lease` | segments, the disk contract, who writes |
+//! | `inspect`, `verify` | logs as their files show them, without their datasets |
 //!
 //! The promise: bytes are checked against who they should be before anybody sees them. Whatever is
 //! torn, stale or flipped is read from the origin instead.
@@ -27,6 +28,7 @@ mod core;
 mod device;
 mod files;
 mod index;
+mod inspect;
 mod layout;
 mod layout_packed;
 mod layout_reorder;
@@ -41,6 +43,7 @@ mod reclaim;
 mod record;
 mod recover;
 mod uring;
+mod verify;
 mod warnings;
 mod writer;
 
@@ -49,7 +52,9 @@ pub use budget::used;
 pub use buffer::{Buffer, Slice};
 pub use device::{Device, DeviceChoice, Done, Op, transfer};
 pub use index::{Location, Subject};
+pub use inspect::{CannotChange, Contents, Found, find_logs, free_space};
 pub use layout::{Check, LayoutChoice, Order, Sample, Spot};
 pub use log::{FOLDER, Log, LogSettings, LogStats};
 pub use reader::{Answer, Reader, Want};
+pub use verify::Verified;
 pub use warnings::Warnings;

@@ -86,7 +86,12 @@ fn scan_segment(core: &Core, dir: u8, number: u32) -> Segment {
     segment
 }
 
-fn read_chunk(file: &File, at: u64, size: u64) -> io::Result<Option<(Head, Vec<Entry>)>> {
+/// The head and the table of the chunk that begins `at`, if one does.
+pub(super) fn read_chunk(
+    file: &File,
+    at: u64,
+    size: u64,
+) -> io::Result<Option<(Head, Vec<Entry>)>> {
     if at + HEAD as u64 > size {
         return Ok(None);
     }

@@ -61,7 +61,7 @@ impl Set {
     }
 
     pub(crate) fn identity(&self, id: u32) -> Identity {
-        let changed = |version: &u64| mix(u64::from(id) << 32 | version) % 3 != 0;
+        let changed = |version: &u64| !mix(u64::from(id) << 32 | version).is_multiple_of(3);
         Identity {
             key: mix(u64::from(id) + 1),
             validator: (1..=self.version).rev().find(changed).unwrap_or(0),
@@ -115,7 +115,7 @@ impl Set {
         }
     }
 
-    /// Offers samples until each is taken, or the log is full: false then.
+    /// Offers samples until each is taken. False if the log is full, or not written by us.
     pub(crate) fn fill(&self, log: &Log, ids: impl IntoIterator<Item = u32>) -> bool {
         for id in ids {
             let bytes = self.bytes(id);
@@ -124,14 +124,15 @@ impl Set {
                 if log.find(id, 1).is_some() {
                     break;
                 }
-                if log.stats().full {
+                let stats = log.stats();
+                if stats.full || !stats.writes {
                     return false;
                 }
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
         log.flush();
-        true
+        !log.stats().full
     }
 }
 
@@ -143,9 +144,9 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn new(log: Log, set: Set) -> Self {
+    pub(crate) fn new(log: impl Into<Arc<Log>>, set: Set) -> Self {
         let (tell, answers) = channel();
-        let reader = Reader::start(Arc::new(log), move |answers| {
+        let reader = Reader::start(log.into(), move |answers| {
             let _ = tell.send(answers);
         });
         Self {
@@ -155,7 +156,7 @@ impl Reading {
         }
     }
 
-    pub(crate) fn log(&self) -> &Log {
+    pub(crate) fn log(&self) -> &Arc<Log> {
         self.reader.log()
     }
 
@@ -196,22 +197,19 @@ impl Reading {
     }
 }
 
-/// Fails instead of hanging.
-pub(crate) fn within_a_minute<T: Send>(what: &str, work: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let (done, told) = channel();
-        scope.spawn(move || {
-            let _ = done.send(work());
-        });
-        match told.recv_timeout(LONG) {
-            Ok(result) => result,
-            Err(error) => {
-                eprintln!("{what}: {error}");
-                // The scope would wait for the thread that hangs.
-                std::process::abort();
-            }
-        }
-    })
+/// Fails instead of hanging; the thread that hangs is left behind.
+pub(crate) fn within_a_minute<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (done, told) = channel();
+    std::thread::spawn(move || {
+        let _ = done.send(work());
+    });
+    match told.recv_timeout(LONG) {
+        Ok(result) => result,
+        Err(error) => panic!("{what}: {error}"),
+    }
 }
 
 /// Does to an operation what a disk may do; `None` lets it pass.
