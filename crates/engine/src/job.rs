@@ -10,6 +10,7 @@ use crate::batch::Batch;
 use crate::cache_form::{CacheForm, FormChoice};
 use crate::crew::Employer;
 use crate::engine::Plant;
+use crate::lending::{Lending, LendingSettings};
 use crate::preparation::{Preparation, PreparationSettings};
 use crate::quarantine::Quarantine;
 use crate::sequence::{Draws, Sequence};
@@ -42,6 +43,8 @@ pub struct JobSettings {
     pub max_bad_samples: usize,
     /// What is made of the samples; `None` hands them over as they are.
     pub preparation: Option<PreparationSettings>,
+    /// How images are lent, decoded, to whoever goes on with them; goes without a preparation.
+    pub lending: Option<LendingSettings>,
 }
 
 /// The answer of [`Job::next`].
@@ -66,6 +69,7 @@ pub(crate) struct Desk {
     pub(crate) quarantine: Quarantine,
     pub(crate) counters: Counters,
     pub(crate) preparation: Option<Preparation>,
+    pub(crate) lending: Option<Lending>,
     pool: SlabPool,
     window: Mutex<Window>,
     complete: Condvar,
@@ -145,7 +149,8 @@ impl Job {
             recipe: settings.recipe,
             form: FormChoice::new(settings.cache_form),
         });
-        let window = Window::new(
+        let lending = settings.lending.map(Lending::new);
+        let mut window = Window::new(
             dataset.index().clone(),
             pool.clone(),
             settings.depth,
@@ -153,6 +158,9 @@ impl Job {
             preparation.as_ref().map(Preparation::shape),
             arrives,
         );
+        if lending.is_some() {
+            window.expect_images();
+        }
         let desk = Arc::new_cyclic(|me| Desk {
             me: me.clone(),
             dataset,
@@ -160,6 +168,7 @@ impl Job {
             quarantine: Quarantine::new(settings.max_bad_samples),
             counters: Counters::default(),
             preparation,
+            lending,
             pool,
             window: Mutex::new(window),
             complete: Condvar::new(),
@@ -261,6 +270,7 @@ impl Job {
                     &complete.stand_ins,
                     &desk.pool,
                 )?;
+                let batch = batch.with_lent(complete.lent);
                 let samples = batch.len() as u64;
                 Counters::add(&desk.counters.batches, 1);
                 Counters::add(&desk.counters.samples, samples);
@@ -304,7 +314,10 @@ impl Job {
 
     /// The form in which images stay in memory, once it is chosen.
     fn cache_form(&self) -> Option<CacheForm> {
-        self.desk.preparation.as_ref()?.form.chosen()
+        let desk = &self.desk;
+        let prepared = desk.preparation.as_ref().map(|preparation| &preparation.form);
+        let lent = desk.lending.as_ref().map(|lending| &lending.form);
+        prepared.or(lent)?.chosen()
     }
 
     /// Sets crew and network to work on what is to be fetched now.

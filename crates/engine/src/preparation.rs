@@ -21,7 +21,8 @@ use forebay_prepare::{Pixels, Recipe, Scratch, Shape};
 use crate::cache_form::{CacheForm, FormChoice, Path};
 use crate::job::Desk;
 use crate::slab::SlabWriter;
-use crate::task::Task;
+use crate::stats::Counters;
+use crate::task::{Task, cost};
 
 /// What a job makes of its samples.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ impl Preparation {
 pub(crate) struct Stock {
     pub(crate) held: Held,
     pub(crate) decoded: bool,
+    /// What it takes of the readahead, if that is not what its own bytes would.
+    weight: Option<u64>,
 }
 
 impl Stock {
@@ -57,22 +60,47 @@ impl Stock {
         Self {
             held,
             decoded: false,
+            weight: None,
         }
+    }
+
+    /// An image that is kept for the steps of a recipe.
+    pub(crate) fn decoded(held: Held) -> Self {
+        Self {
+            held,
+            decoded: true,
+            weight: None,
+        }
+    }
+
+    /// An image that is lent as it is: it stays in the tier until it is given back, so it counts
+    /// with all of its bytes.
+    pub(crate) fn image(held: Held) -> Self {
+        let weight = Some(cost(held.len()));
+        Self {
+            held,
+            decoded: true,
+            weight,
+        }
+    }
+
+    pub(crate) fn cost(&self, task: &Task) -> u64 {
+        self.weight.unwrap_or_else(|| task.cost())
     }
 }
 
 /// What a thread keeps between samples, so that none of it is allocated again.
 #[derive(Default)]
-struct Tools {
+pub(crate) struct Tools {
     /// Bytes of a sample that is not in the tier, or not in one piece there.
-    bytes: Vec<u8>,
-    scratches: Scratches,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) scratches: Scratches,
 }
 
 /// Two, since a decoded image lies in the one while it is augmented with the other.
 #[derive(Default)]
-struct Scratches {
-    decoding: Scratch,
+pub(crate) struct Scratches {
+    pub(crate) decoding: Scratch,
     augmenting: Scratch,
 }
 
@@ -82,9 +110,9 @@ thread_local! {
 
 /// Works with the thread's tools. A panic is a bug, but one of this sample alone: without its
 /// outcome the batch would wait for ever.
-fn with_tools<E: From<forebay_prepare::Error>>(
-    work: impl FnOnce(&mut Tools) -> Result<(), E>,
-) -> Result<(), E> {
+pub(crate) fn with_tools<T, E: From<forebay_prepare::Error>>(
+    work: impl FnOnce(&mut Tools) -> Result<T, E>,
+) -> Result<T, E> {
     TOOLS.with_borrow_mut(|tools| {
         catch_unwind(AssertUnwindSafe(|| work(&mut *tools))).unwrap_or_else(|panic| {
             *tools = Tools::default(); // whatever state they were left in
@@ -120,14 +148,7 @@ pub(crate) fn place(
         return Ok(());
     };
     with_tools(|Tools { bytes, scratches }| {
-        let sample = match stock.held.as_slice() {
-            Some(sample) => sample,
-            None => {
-                bytes.resize(stock.held.len() as usize, 0);
-                stock.held.copy_to(bytes);
-                bytes
-            }
-        };
+        let sample = in_one_piece(&stock.held, bytes);
         in_slot(slab, task, |slot| {
             if stock.decoded {
                 let (recipe, scratch) = (&preparation.recipe, &mut scratches.augmenting);
@@ -136,6 +157,18 @@ pub(crate) fn place(
             develop(desk, preparation, task, sample, scratches, slot)
         })
     })
+}
+
+/// A sample's bytes, copied to `bytes` if they lie in several pieces.
+pub(crate) fn in_one_piece<'a>(held: &'a Held, bytes: &'a mut Vec<u8>) -> &'a [u8] {
+    match held.as_slice() {
+        Some(sample) => sample,
+        None => {
+            bytes.resize(held.len() as usize, 0);
+            held.copy_to(bytes);
+            bytes
+        }
+    }
 }
 
 /// Reads a sample's bytes by `read` into memory of this thread and makes an image of them.
@@ -196,12 +229,13 @@ fn develop(
             }
         }
     }
-    preparation.form.decide(desk);
+    Counters::add(&desk.counters.decoded, 1);
+    preparation.form.decide(desk, 0);
     Ok(())
 }
 
 /// Width and height before the pixels of an image in the tier.
-const HEADER: usize = 8;
+pub(crate) const HEADER: usize = 8;
 
 fn packed_len(image: Pixels<'_>) -> u64 {
     (HEADER + image.rgb.len()) as u64
@@ -247,13 +281,13 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_of_its_sample_and_leaves_nothing_behind() {
-        let error = with_tools::<forebay_prepare::Error>(|tools| {
+        let error = with_tools::<(), forebay_prepare::Error>(|tools| {
             tools.bytes.push(1);
             panic!("row {}", 7);
         });
         let text = error.unwrap_err().to_string();
         assert!(text.ends_with("broke on it: row 7"), "{text}");
-        let after = with_tools::<forebay_prepare::Error>(|tools| {
+        let after = with_tools::<(), forebay_prepare::Error>(|tools| {
             assert!(tools.bytes.is_empty());
             Ok(())
         });

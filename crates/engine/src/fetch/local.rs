@@ -8,6 +8,7 @@ use super::bad::{self, Cause};
 use super::{count_hit, count_read, decoded, finish, read_local};
 use crate::Error;
 use crate::job::Desk;
+use crate::lending;
 use crate::preparation::{self, Preparation, Stock, in_slot};
 use crate::slab::SlabWriter;
 use crate::task::{Fetch, Outcome, Task};
@@ -33,10 +34,19 @@ fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome {
         Ok(found) => found,
         Err(error) => return Outcome::Failed(error),
     };
+    let found = match found {
+        Found::Fill(fill) if lending::wants_images(desk) => match fill_image(desk, task, fill) {
+            Ok(stock) => Found::There(stock),
+            Err(cause) => return bad(desk, task, cause),
+        },
+        Found::There(stock) => Found::There(lending::develop(desk, task, stock)),
+        found => found,
+    };
     let done = match (slab, found) {
-        (Some(slab), Found::There(stock)) => {
-            preparation::place(desk, slab, task, &stock).map_err(Cause::from)
-        }
+        (Some(slab), Found::There(stock)) => match lending::lend(desk, stock) {
+            Ok(image) => return Outcome::Lent(image),
+            Err(stock) => preparation::place(desk, slab, task, &stock).map_err(Cause::from),
+        },
         (None, Found::There(stock)) => return Outcome::Held(stock),
         (Some(slab), Found::Fill(fill)) => match &desk.preparation {
             None => copy_through(desk, task, slab, fill),
@@ -123,6 +133,18 @@ fn fill_tier(desk: &Desk, task: &Task, mut fill: Fill) -> Result<Stock, Cause> {
     took(desk.preparation.as_ref(), begun);
     count_read(desk, task);
     Ok(Stock::encoded(fill.commit()))
+}
+
+fn fill_image(desk: &Desk, task: &Task, fill: Fill) -> Result<Stock, Cause> {
+    lending::develop_from(desk, task, fill, |bytes| {
+        let begun = Instant::now();
+        read_local(&desk.dataset, task.id, &mut [bytes])?;
+        if let Some(lending) = &desk.lending {
+            lending.form.saw_read(begun.elapsed());
+        }
+        count_read(desk, task);
+        Ok(())
+    })
 }
 
 fn past_the_tier(desk: &Desk, task: &Task, slab: &SlabWriter) -> Result<(), Cause> {

@@ -19,6 +19,7 @@ pub(crate) use one::read_one;
 pub(crate) use remote::pump;
 
 use crate::job::Desk;
+use crate::lending;
 use crate::preparation::{self, Stock};
 use crate::stats::Counters;
 use crate::task::{Outcome, Place, Placing, Task};
@@ -27,6 +28,13 @@ use crate::task::{Outcome, Place, Placing, Task};
 pub(crate) fn place(desk: &Desk, placing: Placing) {
     let mut outcomes = Vec::with_capacity(placing.samples.len());
     for (task, stock) in placing.samples {
+        let stock = match lending::lend(desk, lending::develop(desk, &task, stock)) {
+            Ok(image) => {
+                outcomes.push((task, Outcome::Lent(image)));
+                continue;
+            }
+            Err(stock) => stock,
+        };
         let placed = preparation::place(desk, &placing.slab, &task, &stock);
         drop(stock); // lets the tier have its room back before the user is told
         let outcome = match placed {
@@ -80,13 +88,15 @@ fn read_local(
 
 /// The image that a sample decodes to, if it is in the tier.
 fn decoded(desk: &Desk, task: &Task) -> Option<Stock> {
-    desk.preparation.as_ref()?;
+    if desk.preparation.is_none() && desk.lending.is_none() {
+        return None;
+    }
     let key = desk.decoded_key(task.id);
     let held = desk.plant.tier.find(key, task.next)?;
     count_hit(desk, task);
-    Some(Stock {
-        held,
-        decoded: true,
+    Some(match desk.lending {
+        Some(_) => Stock::image(held),
+        None => Stock::decoded(held),
     })
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn engine(memory: u64, threads: usize) -> Engine {
         readahead: 64 << 20,
         policy,
         threads,
+        shared: false,
     })
     .unwrap()
 }
