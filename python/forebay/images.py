@@ -69,7 +69,7 @@ def preparation_of(
     if not ours or prepare == "python":
         return Preparation(translation, None, cache_form)
     if translation.recipe is None:
-        lends = cache_form == "decoded" or cache_form == "auto" and _may_fit(dataset, memory)
+        lends = cache_form == "decoded" or (cache_form == "auto" and _may_fit(dataset, memory))
         return Preparation(translation, None, cache_form, max_pixels if lends else 0)
     if cache_form == "auto" and decode == "fast":
         # Decoded whole and decoded to scale are not the same pixels: the choice may not show.

@@ -379,7 +379,9 @@ impl Lent {
     /// Where each lies in the shared memory, in pieces of (offset, length), by slot of the batch.
     fn places(&self) -> PyResult<Vec<(usize, Vec<(u64, u64)>)>> {
         let lent = self.0.get()?.iter();
-        Ok(lent.map(|(slot, held)| (*slot, held.extents().collect())).collect())
+        Ok(lent
+            .map(|(slot, held)| (*slot, held.extents().collect()))
+            .collect())
     }
 
     /// A copy of each, by slot of the batch.

@@ -315,7 +315,10 @@ impl Job {
     /// The form in which images stay in memory, once it is chosen.
     fn cache_form(&self) -> Option<CacheForm> {
         let desk = &self.desk;
-        let prepared = desk.preparation.as_ref().map(|preparation| &preparation.form);
+        let prepared = desk
+            .preparation
+            .as_ref()
+            .map(|preparation| &preparation.form);
         let lent = desk.lending.as_ref().map(|lending| &lending.form);
         prepared.or(lent)?.chosen()
     }

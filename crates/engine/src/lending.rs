@@ -82,6 +82,10 @@ pub(crate) fn develop(desk: &Desk, task: &Task, stock: Stock) -> Stock {
     let Some(lending) = at_work(desk).filter(|_| !stock.decoded) else {
         return stock;
     };
+    // An earlier use of it, fetched before it was decoded, may have brought the image.
+    if let Some(image) = desk.plant.tier.find(desk.decoded_key(task.id), task.next) {
+        return Stock::image(image);
+    }
     let image = with_tools(|Tools { bytes, scratches }| {
         let encoded = in_one_piece(&stock.held, bytes);
         Ok::<_, forebay_prepare::Error>(decode(desk, lending, task, encoded, scratches))
@@ -107,8 +111,7 @@ pub(crate) fn develop_from<E: From<forebay_prepare::Error>>(
     with_tools(|Tools { bytes, scratches }| {
         bytes.resize(task.len as usize, 0);
         read(bytes)?;
-        let image =
-            at_work(desk).and_then(|lending| decode(desk, lending, task, bytes, scratches));
+        let image = at_work(desk).and_then(|lending| decode(desk, lending, task, bytes, scratches));
         Ok(match image {
             Some(image) => Stock::image(image),
             None => {
@@ -134,9 +137,7 @@ fn decode(
     let packed = (HEADER + image.rgb.len() + head.len()) as u64;
     // Whoever gets it encoded decodes the whole of it, too.
     lending.form.saw_encoded(whole);
-    lending
-        .form
-        .saw_decoded(whole, whole / TAKING_OVER, packed);
+    lending.form.saw_decoded(whole, whole / TAKING_OVER, packed);
     lending.form.decide(desk, lending.most);
     keep(desk, task, image, head, packed)
 }
