@@ -12,7 +12,7 @@ use forebay_engine::{
     CacheForm, Draws, Engine, EngineSettings, Job, JobSettings, LendingSettings, OnError,
 };
 
-use common::{epoch, open, take};
+use common::{engine, epoch, open, take};
 
 const DRAWS: Draws = Draws {
     seed: 0,
@@ -51,13 +51,13 @@ fn pictures() -> (tempfile::TempDir, Arc<Dataset>, Vec<Vec<u8>>) {
     (dir, dataset, files)
 }
 
-fn engine(memory: u64, shared: bool) -> Engine {
+fn sharing(memory: u64) -> Engine {
     Engine::new(EngineSettings {
         memory,
         readahead: memory / 4,
         policy: policy_by_name("farthest", PolicySettings::default()).unwrap(),
         threads: 2,
-        shared,
+        shared: true,
     })
     .unwrap()
 }
@@ -115,8 +115,7 @@ fn check_epoch(job: &Job, files: &[Vec<u8>], seed: u64) -> usize {
 #[test]
 fn images_are_decoded_once_and_what_is_none_goes_as_it_is() {
     let (_dir, dataset, files) = pictures();
-    for shared in [false, true] {
-        let engine = engine(64 << 20, shared);
+    for engine in [engine(64 << 20, 2), sharing(64 << 20)] {
         let job = job(&engine, &dataset, CacheForm::Decoded);
         for seed in 0..3 {
             assert_eq!(check_epoch(&job, &files, seed), files.len() - 2);
@@ -132,7 +131,7 @@ fn images_are_decoded_once_and_what_is_none_goes_as_it_is() {
 fn a_tier_with_room_for_few_images_lends_what_it_can_and_is_never_passed() {
     let (_dir, dataset, files) = pictures();
     for memory in [96 << 10, 160 << 10, 320 << 10] {
-        let engine = engine(memory, true);
+        let engine = sharing(memory);
         let job = job(&engine, &dataset, CacheForm::Decoded);
         for seed in 0..4 {
             check_epoch(&job, &files, seed);
@@ -145,7 +144,7 @@ fn a_tier_with_room_for_few_images_lends_what_it_can_and_is_never_passed() {
 #[test]
 fn what_is_to_stay_encoded_is_not_lent() {
     let (_dir, dataset, files) = pictures();
-    let engine = engine(64 << 20, true);
+    let engine = sharing(64 << 20);
     let job = job(&engine, &dataset, CacheForm::Encoded);
     for seed in 0..2 {
         assert_eq!(check_epoch(&job, &files, seed), 0);
@@ -157,7 +156,7 @@ fn what_is_to_stay_encoded_is_not_lent() {
 fn a_lent_image_lies_in_the_shared_file_and_stays_there_while_it_is_held() {
     use std::os::unix::fs::FileExt;
     let (_dir, dataset, files) = pictures();
-    let engine = engine(512 << 10, true);
+    let engine = sharing(512 << 10);
     let job = job(&engine, &dataset, CacheForm::Decoded);
     job.begin("", epoch(files.len() as u32, 5, 8), DRAWS)
         .unwrap();
