@@ -370,6 +370,9 @@ fn hand_over<'py>(
     )
 }
 
+/// Offsets and lengths.
+type Pieces = Vec<(u64, u64)>;
+
 /// Images of a batch that lie in the memory tier; given back when this is dropped.
 #[pyclass(module = "forebay._forebay", frozen)]
 pub(crate) struct Lent(Native<Vec<(usize, core::cache::Held)>>);
@@ -377,7 +380,7 @@ pub(crate) struct Lent(Native<Vec<(usize, core::cache::Held)>>);
 #[pymethods]
 impl Lent {
     /// Where each lies in the shared memory, in pieces of (offset, length), by slot of the batch.
-    fn places(&self) -> PyResult<Vec<(usize, Vec<(u64, u64)>)>> {
+    fn places(&self) -> PyResult<Vec<(usize, Pieces)>> {
         let lent = self.0.get()?.iter();
         Ok(lent
             .map(|(slot, held)| (*slot, held.extents().collect()))
