@@ -58,7 +58,8 @@ fn live(root: &Path) -> Life {
                 let mut life = recorder.lock().unwrap();
                 let bytes = &op.buffer[op.range.clone()];
                 life.history.record(&path_of(op), op.offset, bytes).unwrap();
-                life.at_write.push((version, std::fs::read(&table).unwrap()));
+                life.at_write
+                    .push((version, std::fs::read(&table).unwrap()));
             }
             None
         });
@@ -111,8 +112,14 @@ fn place_table(life: &Life, count: usize, root: &Path, random: &mut Random) -> b
 /// Files whose length or name did not reach the disk, if they are as young as the loose writes.
 fn cut_some(image: &mut Image<'_>, loose: usize, random: &mut Random) {
     let young = image.writes.len().saturating_sub(loose);
-    let old: Vec<_> = image.writes[..young].iter().map(|(write, _)| &write.file).collect();
-    let files: Vec<_> = image.files().map(|(path, length)| (path.to_owned(), length)).collect();
+    let old: Vec<_> = image.writes[..young]
+        .iter()
+        .map(|(write, _)| &write.file)
+        .collect();
+    let files: Vec<_> = image
+        .files()
+        .map(|(path, length)| (path.to_owned(), length))
+        .collect();
     for (path, length) in files {
         if !old.contains(&&path) && random.once_in(3) {
             let sectors = length as usize / 512;
@@ -135,12 +142,18 @@ fn no_state_that_a_power_failure_leaves_gives_a_wrong_byte_or_loses_a_whole_chun
         std::fs::create_dir_all(root.join(HOME)).unwrap();
         let count = 1 + random.below(life.history.len());
         let loose = random.below(12);
-        let mut image = life.history.crash(count, loose, &mut |below| random.below(below));
+        let mut image = life
+            .history
+            .crash(count, loose, &mut |below| random.below(below));
         if random.once_in(3) {
             cut_some(&mut image, loose, &mut random);
         }
         image.materialise(&root).unwrap();
-        let torn = image.writes.iter().filter(|(_, fate)| *fate == Fate::Torn).count();
+        let torn = image
+            .writes
+            .iter()
+            .filter(|(_, fate)| *fate == Fate::Torn)
+            .count();
         torn_chunks += torn;
         torn_images += usize::from(torn > 0);
         let complete = place_table(&life, count, &root, &mut random);
@@ -178,7 +191,10 @@ fn no_state_that_a_power_failure_leaves_gives_a_wrong_byte_or_loses_a_whole_chun
         "{torn_chunks} torn chunks in {torn_images} of {IMAGES} images; {corrupt} samples found \
          corrupt, {whole} whole, {held} of them in chunks that had to be found"
     );
-    assert!(torn_images > IMAGES / 2, "{torn_images} of {IMAGES} images were torn");
+    assert!(
+        torn_images > IMAGES / 2,
+        "{torn_images} of {IMAGES} images were torn"
+    );
     assert!(corrupt > 0 && whole > IMAGES * 10 && held > IMAGES * 10);
 }
 
@@ -201,7 +217,11 @@ fn check_whole_chunks(
     let mut held = 0;
     for (id, fate) in there {
         if fate == Fate::Whole {
-            assert_eq!(found.get(&id), Some(&true), "image {number}: sample {id} was whole");
+            assert_eq!(
+                found.get(&id),
+                Some(&true),
+                "image {number}: sample {id} was whole"
+            );
             held += 1;
         }
     }

@@ -113,7 +113,8 @@ impl Report {
 
     fn read_all(path: &Path) -> Vec<Self> {
         let bytes = std::fs::read(path).unwrap();
-        let word = |cell: &[u8], at: usize| u32::from_le_bytes(cell[at..at + 4].try_into().unwrap());
+        let word =
+            |cell: &[u8], at: usize| u32::from_le_bytes(cell[at..at + 4].try_into().unwrap());
         bytes
             .chunks_exact(Self::BYTES)
             .map(|cell| Self {
@@ -155,8 +156,14 @@ fn writer_that_is_killed() {
         return;
     };
     let orders = Orders::from_text(orders.to_str().unwrap());
-    let state = File::options().write(true).open(orders.root.join("state")).unwrap();
-    let reports = File::options().append(true).open(orders.root.join("reports")).unwrap();
+    let state = File::options()
+        .write(true)
+        .open(orders.root.join("state"))
+        .unwrap();
+    let reports = File::options()
+        .append(true)
+        .open(orders.root.join("reports"))
+        .unwrap();
     let disk = slow_disk(Arc::new(state));
     let end = Instant::now() + LONG;
     // When all is written or the log is full, objects change and it begins again.
@@ -164,7 +171,10 @@ fn writer_that_is_killed() {
         assert!(Instant::now() < end, "nobody has killed the writer");
         let set = SET.at(version);
         let log = Log::open(orders.settings(set, disk.clone())).unwrap();
-        assert!(log.stats().writes, "the lease of who was killed is still held");
+        assert!(
+            log.stats().writes,
+            "the lease of who was killed is still held"
+        );
         Report::new(version, BEGINS, None).write(&reports);
         let mut waiting = Vec::new();
         for id in 0..set.samples {
@@ -231,7 +241,11 @@ fn kill_a_writer(orders: &Orders, random: &mut Random) -> bool {
     let status = child.wait().unwrap();
     let words = std::fs::read_to_string(words).unwrap();
     assert!(begun, "the writer never wrote: {words}");
-    assert_eq!(status.signal(), Some(9), "the writer ended by itself: {words}");
+    assert_eq!(
+        status.signal(),
+        Some(9),
+        "the writer ended by itself: {words}"
+    );
     u64::from_le_bytes(std::fs::read(state).unwrap().try_into().unwrap()) > 0
 }
 
@@ -260,17 +274,25 @@ fn look(orders: &Orders, reports: &[Report], random: &mut Random) -> (Found, u64
     }
     let is_there = |report: &Report| {
         let dir = &dirs[usize::from(report.dir)];
-        let path = dir.join(HOME).join(format!("{:08}.segment", report.segment));
+        let path = dir
+            .join(HOME)
+            .join(format!("{:08}.segment", report.segment));
         std::fs::metadata(path).is_ok_and(|meta| meta.len() > u64::from(report.offset))
     };
-    let there: HashMap<_, _> = last.iter().map(|(&id, report)| (id, is_there(report))).collect();
+    let there: HashMap<_, _> = last
+        .iter()
+        .map(|(&id, report)| (id, is_there(report)))
+        .collect();
     if random.once_in(4) {
         let _ = std::fs::remove_file(dirs[0].join(HOME).join("samples.map"));
     }
     let settings = orders.settings(set, DeviceChoice::Auto);
     let warnings = settings.warnings.clone();
     let log = Log::open(settings).unwrap();
-    assert!(log.stats().writes, "the lease of who was killed is still held");
+    assert!(
+        log.stats().writes,
+        "the lease of who was killed is still held"
+    );
     let reading = Reading::new(log, set);
     let answers = reading.read(0..set.samples);
     let mut found = Found::default();
@@ -325,7 +347,16 @@ fn a_log_whose_writer_was_killed_has_all_that_was_sealed_and_no_wrong_byte() {
         }
     }
     eprintln!("{kills} kills, {in_a_write} in a write, {full} times full: {all:?}");
-    assert!(in_a_write * 10 >= kills * 8, "{in_a_write} of {kills} kills fell into a write");
-    assert!(all.promised > kills * 20, "{all:?}: too little was sealed to say anything");
-    assert!(full > kills / 10 && all.reclaimed > 0, "{full} times full, {all:?}");
+    assert!(
+        in_a_write * 10 >= kills * 8,
+        "{in_a_write} of {kills} kills fell into a write"
+    );
+    assert!(
+        all.promised > kills * 20,
+        "{all:?}: too little was sealed to say anything"
+    );
+    assert!(
+        full > kills / 10 && all.reclaimed > 0,
+        "{full} times full, {all:?}"
+    );
 }

@@ -126,7 +126,11 @@ impl History {
         };
         let mut image = Image {
             writes: Vec::new(),
-            files: last.files.iter().map(|(path, &length)| (&**path, length)).collect(),
+            files: last
+                .files
+                .iter()
+                .map(|(path, &length)| (&**path, length))
+                .collect(),
             sectors: Vec::new(),
         };
         for (number, moment) in self.moments[..count].iter().enumerate() {
@@ -159,7 +163,9 @@ impl<'a> Image<'a> {
                 }
                 1 => {
                     let (from, to) = (random(sectors), random(sectors));
-                    (0..sectors).map(|at| at < from.min(to) || at > from.max(to)).collect()
+                    (0..sectors)
+                        .map(|at| at < from.min(to) || at > from.max(to))
+                        .collect()
                 }
                 _ => (0..sectors).map(|_| random(2) == 0).collect(),
             },
@@ -175,11 +181,15 @@ impl<'a> Image<'a> {
         }
         let mut at = 0;
         while at < sectors {
-            let run = kept[at..].iter().take_while(|&&other| other == kept[at]).count();
+            let run = kept[at..]
+                .iter()
+                .take_while(|&&other| other == kept[at])
+                .count();
             if kept[at] {
                 let end = ((at + run) * SECTOR).min(write.bytes.len());
                 let bytes = &write.bytes[at * SECTOR..end];
-                self.sectors.push((&write.file, write.offset + (at * SECTOR) as u64, bytes));
+                self.sectors
+                    .push((&write.file, write.offset + (at * SECTOR) as u64, bytes));
             }
             at += run;
         }
@@ -202,7 +212,11 @@ impl<'a> Image<'a> {
         let end = length.unwrap_or(0);
         for (write, fate) in &mut self.writes {
             if write.file == file && write.offset + write.bytes.len() as u64 > end {
-                *fate = if write.offset < end { Fate::Torn } else { Fate::Gone };
+                *fate = if write.offset < end {
+                    Fate::Torn
+                } else {
+                    Fate::Gone
+                };
             }
         }
     }
@@ -241,12 +255,16 @@ mod tests {
         let file = File::create(&path).unwrap();
         for number in 0..8_u8 {
             let bytes = vec![number + 1; 4 * SECTOR];
-            history.record(&path, u64::from(number) * 2048, &bytes).unwrap();
+            history
+                .record(&path, u64::from(number) * 2048, &bytes)
+                .unwrap();
             file.write_all_at(&bytes, u64::from(number) * 2048).unwrap();
         }
         let mut state = 1_u64;
         let mut random = |below: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 33) as usize % below
         };
         let (mut torn, mut gone) = (0, 0);
