@@ -21,6 +21,7 @@ from PIL import Image, UnidentifiedImageError
 
 from forebay import _forebay
 from forebay.listing import manifest_of_valid_files
+from forebay.pixels import Decoded
 
 IMAGE_EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
@@ -277,13 +278,15 @@ class ImageFolder(Dataset):
         image = image if self.transform is None else self.transform(image)
         return image, self.label_of(self.native.label(index))
 
-    def item(self, raw: torch.Tensor, label: int, index: int) -> Any:
+    def item(self, raw: torch.Tensor | Decoded, label: int, index: int) -> Any:
         """(image, label): a PIL image in RGB, through the transform."""
         image = self._decode(raw, index)
         return image if self.transform is None else self.transform(image), self.label_of(label)
 
-    def _decode(self, raw: torch.Tensor, index: int) -> Image.Image:
+    def _decode(self, raw: torch.Tensor | Decoded, index: int) -> Image.Image:
         try:
+            if isinstance(raw, Decoded):
+                return raw.image()
             with Image.open(io.BytesIO(raw.numpy().data)) as image:
                 return image.convert("RGB")
         except Exception as error:

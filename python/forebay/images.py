@@ -20,6 +20,9 @@ _log = logging.getLogger("forebay")
 CACHE_FORMS = ("auto", "encoded", "decoded")
 PREPARE = ("auto", "python")
 MAX_PIXELS = 178_956_970  # Pillow warns from there on
+# Photos take five or six times the bytes of their files; where less than half of them would fit,
+# it is not worth a try.
+_LEAST_GROWTH = 3
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,13 @@ class Preparation:
     translation: Translation
     recipe: _forebay.Recipe | None
     cache_form: str
+    # Without a recipe: the most pixels of images that the engine decodes for Python. 0: none.
+    lends: int = 0
 
-    def job_settings(self) -> dict[str, Any]:
-        """What the engine is told of it."""
-        return {"recipe": self.recipe, "cache_form": self.cache_form}
+    def job_settings(self, most: int) -> dict[str, Any]:
+        """What the engine is told of it; ``most``: samples that are with Python at a time."""
+        lend = (self.lends, most) if self.lends else None
+        return {"recipe": self.recipe, "lend": lend, "cache_form": self.cache_form}
 
 
 def preparation_of(
@@ -44,6 +50,7 @@ def preparation_of(
     channels_last: bool,
     orient: bool,
     max_pixels: int,
+    memory: int,
 ) -> Preparation:
     """The native part of a dataset's transform, if it is one of images and has any."""
     transform = getattr(dataset, "transform", None)
@@ -56,16 +63,25 @@ def preparation_of(
     )
     # Whoever decodes by himself (a subclass) has his own idea of a sample.
     ours = isinstance(dataset, ImageFolder) and type(dataset).item is ImageFolder.item
+    ours = ours and type(dataset)._decode is ImageFolder._decode
     if ours:
         require_native(translation)
-    if translation.recipe is None or not ours or prepare == "python":
+    if not ours or prepare == "python":
         return Preparation(translation, None, cache_form)
+    if translation.recipe is None:
+        lends = cache_form == "decoded" or (cache_form == "auto" and _may_fit(dataset, memory))
+        return Preparation(translation, None, cache_form, max_pixels if lends else 0)
     if cache_form == "auto" and decode == "fast":
         # Decoded whole and decoded to scale are not the same pixels: the choice may not show.
         cache_form = "encoded"
     recipe = _forebay.Recipe(json.dumps(translation.recipe))
     _log.info("%s", explain(translation))
     return Preparation(translation, recipe, cache_form)
+
+
+def _may_fit(dataset: ImageFolder, memory: int) -> bool:
+    """Whether enough images may fit in memory decoded, as far as that can be told unread."""
+    return bool(dataset.native.total_bytes * _LEAST_GROWTH <= memory)
 
 
 class Finish:

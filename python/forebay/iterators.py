@@ -16,6 +16,7 @@ from torch.utils.dlpack import from_dlpack
 from forebay import _forebay
 from forebay.images import Finish
 from forebay.orders import Drawn, FromGenerator, FromSeedDraw, HandedOver, Watched
+from forebay.pixels import Decoded
 from forebay.randomness import seeded
 from forebay.state import State
 from forebay.workers import Crew, Maker
@@ -162,9 +163,9 @@ class EngineIterator(Iterator[Any]):
         crew = None
         while spare and crew is None:
             crew = spare.pop()
-            crew = crew if crew.is_fit else None
+            crew = crew if crew.is_fit and crew.engine is self._engine else None
         if crew is None:
-            crew = Crew(self._loader, self._maker, self._pins)
+            crew = Crew(self._loader, self._maker, self._pins, self._engine)
         crew.begin()
         return crew
 
@@ -309,10 +310,12 @@ class EngineIterator(Iterator[Any]):
             if raw is None:
                 self._dry = True
                 return
-            data, lengths, labels, ids = raw
+            data, lengths, labels, ids, lent = raw
             packed = self._packed(from_dlpack(data), lengths)
             crew.put(
-                taken + 1, (*packed, from_dlpack(labels), from_dlpack(ids)), self._key(taken + 1)
+                taken + 1,
+                (*packed, from_dlpack(labels), from_dlpack(ids), lent),
+                self._key(taken + 1),
             )
 
     def _packed(
@@ -324,13 +327,17 @@ class EngineIterator(Iterator[Any]):
         assert self._finish is not None
         return self._finish.pack(data)
 
-    def _hand_over(self, raw: tuple[Any, list[int] | None, Any, Any]) -> Any:
-        block, lengths, labels, ids = raw
+    def _hand_over(self, raw: tuple[Any, list[int] | None, Any, Any, Any]) -> Any:
+        block, lengths, labels, ids, lent = raw
         data = from_dlpack(block)
         if lengths is None:
             done = self._images(data, from_dlpack(labels), ids)
         else:
-            samples = torch.split(data, lengths) if lengths else ()
+            samples: Any = torch.split(data, lengths) if lengths else ()
+            if lent is not None:
+                samples = list(samples)
+                for at, copy in lent.copies():
+                    samples[at] = Decoded(copy)
             if self._raw and not self._wants_ids:
                 done = self._dataset.batch(samples, from_dlpack(labels))
             else:

@@ -242,7 +242,10 @@ class DataLoader:
             channels_last=channels_last,
             orient=orient,
             max_pixels=max_pixels,
+            memory=self._engine_settings["memory"],
         )
+        # Worker processes read lent images in the memory tier itself.
+        self._engine_settings["shared"] = bool(self.preparation.lends and num_workers)
         self._engine: _forebay.Engine | None = None
         self._spare: list[tuple[_forebay.Engine, _forebay.Job]] = []
         self.spare_crews: list[Crew] = []
@@ -451,7 +454,7 @@ class DataLoader:
             depth=self.depth,
             on_error=self.on_error,
             max_bad_samples=self.max_bad_samples,
-            **self.preparation.job_settings(),
+            **self.preparation.job_settings((self.depth + self.lookahead) * (self.batch_size or 1)),
         )
 
     def return_job(self, engine: _forebay.Engine, job: _forebay.Job) -> None:

@@ -5,6 +5,7 @@ run under one GIL in the user's thread, so it runs in processes instead:
 
     engine -> slab -> slot of a shared file -> worker: items, collate_fn -> torch -> user
               (one copy)                (one copy a sample)        (shared memory)
+    engine: decoded image in its memory tier -> worker (``pixels.py``; no copy before PIL's own)
 
 The processes are those of a ``torch.utils.data.DataLoader``, with its order, timeout,
 signals and detection of the dead. Its "indices" are parcels: where a batch lies in the
@@ -23,7 +24,7 @@ import pickle
 import tempfile
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.reduction import DupFd, ForkingPickler
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ import torch.utils.data
 from torch._utils import ExceptionWrapper
 
 from forebay import _forebay
+from forebay.pixels import Decoded, Pieces, SharedTier
 from forebay.randomness import seeded
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _STRIDE = 1 << 40
 
 Note = Callable[[int, str], None]
+Raw = torch.Tensor | Decoded
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,13 @@ class Maker:
 
     dataset: Dataset
     # From a sample's bytes, its label and its number to what the user's functions made of it.
-    item: Callable[[torch.Tensor, int, int], Any]
+    item: Callable[[Any, int, int], Any]
     collate_fn: Callable[[Any], Any]
     batched: bool
     replaces: bool
 
     def make(
-        self, samples: Iterable[torch.Tensor], labels: Sequence[int], ids: list[int], note: Note
+        self, samples: Iterable[Raw], labels: Sequence[int], ids: list[int], note: Note
     ) -> Any:
         """The batch; where a stand-in came for a bad sample, ``ids`` has its number then."""
         items = []
@@ -131,6 +134,8 @@ class Parcel:
     labels: list[int]
     ids: list[int]
     key: tuple[object, ...]
+    # Samples that are not in the file but lent as images, by their place in the batch.
+    lent: dict[int, Pieces]
 
 
 @dataclass
@@ -158,9 +163,12 @@ class Made:
 class Station(torch.utils.data.Dataset[Any]):
     """What torch takes for the dataset: a parcel in, a batch out."""
 
-    def __init__(self, maker: Maker, file: SharedFile, packs: bool) -> None:
+    def __init__(
+        self, maker: Maker, file: SharedFile, tier: SharedTier | None, packs: bool
+    ) -> None:
         self.maker = maker
         self._file = file
+        self._tier = tier
         self._packs = packs
 
     def __getitem__(self, parcel: Parcel) -> Any:
@@ -182,11 +190,28 @@ class Station(torch.utils.data.Dataset[Any]):
         except Exception:
             return bytes(ForkingPickler.dumps((parcel.number, None, ids, bad, _wrapped())))
 
-    def _samples(self, parcel: Parcel) -> Iterator[torch.Tensor]:
+    def _samples(self, parcel: Parcel) -> Iterator[Raw]:
         offset = parcel.offset
-        for length in parcel.lengths:
-            yield self._file.read(length, offset)
+        for at, length in enumerate(parcel.lengths):
+            if at in parcel.lent:
+                assert self._tier is not None
+                yield self._tier.read(parcel.lent[at])
+            else:
+                yield self._file.read(length, offset)
             offset += length
+
+
+def _stretches(lengths: list[int], left_out: Container[int]) -> Iterator[tuple[int, int]]:
+    """Where the samples lie, end to end, that are not left out: from and to."""
+    start = end = 0
+    for at, length in enumerate(lengths):
+        if at in left_out:
+            if end > start:
+                yield start, end
+            start = end + length
+        end += length
+    if end > start:
+        yield start, end
 
 
 def _wrapped() -> ExceptionWrapper:
@@ -238,22 +263,30 @@ class _Outbox(Iterator[Parcel]):
 class Crew:
     """Worker processes and the batches that they are at, in order."""
 
-    def __init__(self, loader: DataLoader, maker: Maker, pins: bool) -> None:
+    def __init__(
+        self, loader: DataLoader, maker: Maker, pins: bool, engine: _forebay.Engine
+    ) -> None:
         self._process = os.getpid()
         self._slots = loader.lookahead
         self._used = 0
         self._broken = False
         # Parcels that are out, and errors of the engine's in their turn.
         self._out: deque[Parcel | Made] = deque()
+        # What is lent to the workers stays where it is until their batch came back.
+        self._lent: dict[int, _forebay.Lent] = {}
         self._outbox = _Outbox()
         self._file = SharedFile()
+        # Images lie in its memory: those of another are elsewhere.
+        self.engine = engine
+        memory = engine.shared_memory
+        tier = None if memory is None else SharedTier(memory)
         # Of its own: the user's generators must not notice this loader.
         generator = torch.Generator()
         generator.manual_seed(loader.base_seed or 0)
         with _as_many_as_asked_for():
             self._torch: Any = torch.utils.data.DataLoader(
                 # torch's pinning thread must see the tensors.
-                Station(maker, self._file, packs=not pins),
+                Station(maker, self._file, tier, packs=not pins),
                 batch_size=None,
                 sampler=self._outbox,
                 num_workers=loader.num_workers,
@@ -274,11 +307,13 @@ class Crew:
         self._out.clear()
         with _as_many_as_asked_for():
             self._iterator = iter(self._torch)
+        self._lent.clear()  # workers that go on have ended what they were at
 
     def end(self) -> None:
         """End the processes now, whoever still refers to this."""
         if self._process == os.getpid():
             self._iterator._shutdown_workers()
+            self._lent.clear()
 
     @property
     def is_fit(self) -> bool:
@@ -292,14 +327,21 @@ class Crew:
         return len(self._out)
 
     def put(
-        self, number: int, raw: tuple[torch.Tensor, list[int], Any, Any], key: tuple[object, ...]
+        self,
+        number: int,
+        raw: tuple[torch.Tensor, list[int], Any, Any, _forebay.Lent | None],
+        key: tuple[object, ...],
     ) -> None:
         """Send a batch of the engine's to a worker. At most ``lookahead`` may be out."""
-        data, lengths, labels, ids = raw
+        data, lengths, labels, ids, lent = raw
         offset = self._used % self._slots * _STRIDE
         self._used += 1
-        self._file.write(data, offset)
-        parcel = Parcel(number, offset, lengths, labels.tolist(), ids.tolist(), key)
+        places = {} if lent is None else dict(lent.places())
+        for start, end in _stretches(lengths, places):
+            self._file.write(data[start:end], offset + start)
+        if lent is not None:
+            self._lent[number] = lent
+        parcel = Parcel(number, offset, lengths, labels.tolist(), ids.tolist(), key, places)
         self._out.append(parcel)
         self._outbox.parcels.append(parcel)
         self._iterator._try_put_index()
@@ -325,6 +367,7 @@ class Crew:
             self._broken = self._broken or not self.is_fit
             raise
         self._out.popleft()
+        self._lent.pop(made.number, None)
         return made
 
     def _next(self) -> Made:

@@ -1,5 +1,6 @@
 //! The engine and its jobs, for Python.
 
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use forebay_engine as core;
 use pyo3::exceptions::{PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::dataset::Dataset;
 use crate::errors;
@@ -26,7 +27,10 @@ pub(crate) struct Engine(Native<core::Engine>);
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, memory, readahead, policy, threads, epoch=None, cache_dirs=None, disk=None, layout="auto"))]
+    #[pyo3(signature = (
+        *, memory, readahead, policy, threads, epoch=None, cache_dirs=None, disk=None,
+        layout="auto", shared=false
+    ))]
     #[allow(clippy::too_many_arguments)] // by name, from Python
     fn new(
         py: Python<'_>,
@@ -38,6 +42,7 @@ impl Engine {
         cache_dirs: Option<Vec<PathBuf>>,
         disk: Option<u64>,
         layout: &str,
+        shared: bool,
     ) -> PyResult<Self> {
         let layout = find_layout(layout)?;
         let disk = cache_dirs.map(|dirs| core::DiskSettings::new(dirs, disk, layout));
@@ -48,6 +53,7 @@ impl Engine {
             policy,
             disk,
             threads,
+            shared,
         };
         let engine = py
             .detach(|| core::Engine::new(settings))
@@ -61,8 +67,16 @@ impl Engine {
         self.0.is_ours()
     }
 
-    /// A new job on a dataset.
-    #[pyo3(signature = (dataset, *, depth, on_error, max_bad_samples, recipe=None, cache_form="auto"))]
+    /// The descriptor of the file that the memory tier lies in, if it is shared; open as long as
+    /// the engine is.
+    #[getter]
+    fn shared_memory(&self) -> PyResult<Option<i32>> {
+        Ok(self.0.get()?.shared_memory().map(AsRawFd::as_raw_fd))
+    }
+
+    /// A new job on a dataset. `lend`: images of how many pixels at most are lent, and how many.
+    #[pyo3(signature = (dataset, *, depth, on_error, max_bad_samples, recipe=None, lend=None, cache_form="auto"))]
+    #[allow(clippy::too_many_arguments)]
     fn job(
         &self,
         dataset: &Dataset,
@@ -70,6 +84,7 @@ impl Engine {
         on_error: &str,
         max_bad_samples: usize,
         recipe: Option<&Recipe>,
+        lend: Option<(u64, u64)>,
         cache_form: &str,
     ) -> PyResult<Job> {
         let on_error = match on_error {
@@ -89,6 +104,11 @@ impl Engine {
             preparation: recipe.map(|recipe| core::PreparationSettings {
                 recipe: recipe.0.clone(),
                 cache_form,
+            }),
+            lending: lend.map(|(max_pixels, most)| core::LendingSettings {
+                max_pixels,
+                cache_form,
+                most,
             }),
         };
         let job = self
@@ -272,8 +292,9 @@ impl Job {
         Ok(())
     }
 
-    /// The next batch as (data, lengths, labels, ids), the tensors as DLPack capsules; None at
-    /// the end of the epoch. Lengths are None for finished images, ids unless they are wanted.
+    /// The next batch as (data, lengths, labels, ids, lent), the tensors as DLPack capsules; None at
+    /// the end of the epoch. Lengths are None for finished images, ids unless they are wanted, lent
+    /// unless there are images that are.
     /// Waits at most `timeout` seconds (0: for ever).
     fn next<'py>(
         &self,
@@ -293,7 +314,7 @@ impl Job {
                 warn(py, &text)?;
             }
             match next {
-                core::Next::Batch(batch) => return hand_over(py, &batch, with_ids).map(Some),
+                core::Next::Batch(batch) => return hand_over(py, batch, with_ids).map(Some),
                 core::Next::End => return Ok(None),
                 core::Next::Wait => {}
             }
@@ -350,6 +371,7 @@ impl Job {
         dict.set_item("waited_seconds", stats.waited_seconds)?;
         dict.set_item("replaced_samples", stats.replaced)?;
         dict.set_item("epochs_foreseen", stats.epochs_foreseen)?;
+        dict.set_item("decoded_samples", stats.decoded)?;
         dict.set_item("slabs_out", stats.slabs_out)?;
         dict.set_item("slabs_made", stats.slabs_made)?;
         dict.set_item("slab_peak_bytes", stats.slab_peak_bytes)?;
@@ -380,9 +402,10 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
 
 fn hand_over<'py>(
     py: Python<'py>,
-    batch: &core::Batch,
+    mut batch: core::Batch,
     with_ids: bool,
 ) -> PyResult<Bound<'py, PyTuple>> {
+    let lent = batch.take_lent();
     let [ids, labels, data] = batch.columns();
     let slab = batch.slab();
     let column = |offset| {
@@ -404,8 +427,43 @@ fn hand_over<'py>(
             lengths,
             column(labels)?,
             if with_ids { column(ids)? } else { none() },
+            if lent.is_empty() {
+                none()
+            } else {
+                Bound::new(py, Lent(Native::new(lent)))?.into_any()
+            },
         ],
     )
+}
+
+/// Offsets and lengths.
+type Pieces = Vec<(u64, u64)>;
+
+/// Images of a batch that lie in the memory tier; given back when this is dropped.
+#[pyclass(module = "forebay._forebay", frozen)]
+pub(crate) struct Lent(Native<Vec<(usize, core::cache::Held)>>);
+
+#[pymethods]
+impl Lent {
+    /// Where each lies in the shared memory, in pieces of (offset, length), by slot of the batch.
+    fn places(&self) -> PyResult<Vec<(usize, Pieces)>> {
+        let lent = self.0.get()?.iter();
+        Ok(lent
+            .map(|(slot, held)| (*slot, held.extents().collect()))
+            .collect())
+    }
+
+    /// A copy of each, by slot of the batch.
+    fn copies<'py>(&self, py: Python<'py>) -> PyResult<Vec<(usize, Bound<'py, PyBytes>)>> {
+        let copy = |(slot, held): &(usize, core::cache::Held)| {
+            let bytes = PyBytes::new_with(py, held.len() as usize, |bytes| {
+                held.copy_to(bytes);
+                Ok(())
+            })?;
+            Ok((*slot, bytes))
+        };
+        self.0.get()?.iter().map(copy).collect()
+    }
 }
 
 /// The samples that stand in for a bad one, in the order in which they are tried.
@@ -439,6 +497,7 @@ fn process_engine() -> PyResult<Arc<core::Engine>> {
         policy: find_policy("minio", None)?,
         disk: None,
         threads: 1,
+        shared: false,
     };
     let made = Arc::new(core::Engine::new(settings).map_err(errors::engine)?);
     *engine = Some((forks(), made.clone()));

@@ -16,7 +16,7 @@ mod _forebay {
     #[pymodule_export]
     use super::dataset::{Dataset, tar_members};
     #[pymodule_export]
-    use super::door::{Engine, Job, read_sample, stand_ins};
+    use super::door::{Engine, Job, Lent, read_sample, stand_ins};
     #[pymodule_export]
     use super::errors::{
         ClosedError, CorruptError, Error, ExhaustedError, InvalidError, UnavailableError,

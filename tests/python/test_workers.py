@@ -479,7 +479,9 @@ def test_an_interrupt_ends_the_wait_for_a_worker(folder):
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process)
-    assert (code, out.splitlines()[-1]) == (0, "interrupted"), err
+    # Not always last: the other worker may begin to wait only then.
+    assert "interrupted" in out.splitlines(), err
+    assert code == 0, err
 
 
 @pytest.mark.parametrize("statement", ["", "sys.exit(3)", "raise ZeroDivisionError"])

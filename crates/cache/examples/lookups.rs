@@ -55,6 +55,7 @@ fn measure(name: &str, samples: u64) {
         budget,
         reserve: 1 << 16,
         policy,
+        shared: false,
     })
     .expect("a tier");
 

@@ -51,6 +51,7 @@ fn most_memory(name: &str, budget: u64, block: u64) -> (u64, u64) {
             budget,
             reserve: block,
             policy,
+            shared: false,
         },
         block,
     )

@@ -76,6 +76,7 @@ fn a_sample_that_can_never_fit_is_an_error_that_names_the_least_budget() {
             budget,
             reserve: 0,
             policy: rig::policy("farthest"),
+            shared: false,
         };
         let tier = MemoryTier::with_block_size(settings, BLOCK).unwrap();
         assert_eq!(tier.lookup(1, len, None).is_ok(), fits);
@@ -95,6 +96,7 @@ fn a_budget_too_small_for_anything_is_an_error() {
         budget: 1000,
         reserve: 0,
         policy: rig::policy("lru"),
+        shared: false,
     };
     let error = MemoryTier::new(settings).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
@@ -107,6 +109,7 @@ fn a_budget_larger_than_the_machine_costs_nothing_until_used() {
         budget: 64 << 30,
         reserve: 1 << 30,
         policy: rig::policy("farthest"),
+        shared: false,
     };
     let resident = || {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -515,6 +518,7 @@ fn parts_written_in_any_order_make_the_sample() {
         budget: 1 << 20,
         reserve: 0,
         policy: rig::policy("lru"),
+        shared: false,
     })
     .unwrap();
     let expected: Vec<u8> = (0..100_000).map(|at| rig::byte(1, at)).collect();

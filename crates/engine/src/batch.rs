@@ -6,6 +6,7 @@
 //!
 //! Samples are their bytes as they are, end to end, or finished images, all of one size.
 
+use forebay_cache::Held;
 use forebay_prepare::Shape;
 
 use crate::Error;
@@ -92,6 +93,7 @@ pub(crate) struct StandIn {
 pub struct Batch {
     layout: Layout,
     slab: SlabLease,
+    lent: Vec<(usize, Held)>,
 }
 
 impl Batch {
@@ -105,6 +107,7 @@ impl Batch {
         let batch = Self {
             layout,
             slab: slab.finish(),
+            lent: Vec::new(),
         };
         if stand_ins.is_empty() {
             Ok(batch)
@@ -135,7 +138,20 @@ impl Batch {
         Ok(Self {
             layout,
             slab: slab.finish(),
+            lent: Vec::new(),
         })
+    }
+
+    /// With samples that are not in the slab, by slot.
+    pub(crate) fn with_lent(self, lent: Vec<(usize, Held)>) -> Self {
+        Self { lent, ..self }
+    }
+
+    /// Images that stay in the memory tier until they are dropped, by slot; what lies there in the
+    /// slab means nothing. Width and height (u32, little-endian), the pixels as RGB, and then the
+    /// head of the file that they were decoded from ([`forebay_prepare::head`]).
+    pub fn take_lent(&mut self) -> Vec<(usize, Held)> {
+        std::mem::take(&mut self.lent)
     }
 
     /// How many samples.

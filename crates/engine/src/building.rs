@@ -1,5 +1,7 @@
 //! A batch that is being filled.
 
+use forebay_cache::Held;
+
 use crate::Error;
 use crate::batch::{Layout, StandIn};
 use crate::preparation::Stock;
@@ -22,6 +24,8 @@ pub(crate) struct Building {
     pub(crate) remaining: usize,
     pub(crate) failed: Option<(usize, Error)>,
     pub(crate) stand_ins: Vec<StandIn>,
+    /// Samples that are not in the slab but lent, by slot.
+    pub(crate) lent: Vec<(usize, Held)>,
 }
 
 impl Building {
@@ -29,6 +33,7 @@ impl Building {
     pub(crate) fn done(&mut self, task: &Task, outcome: Outcome) {
         match outcome {
             Outcome::StandIn(stand_in) => self.stand_ins.push(stand_in),
+            Outcome::Lent(held) => self.lent.push((task.slot, held)),
             Outcome::Failed(error) => {
                 // The first bad slot speaks for the batch, whichever thread was first.
                 if self

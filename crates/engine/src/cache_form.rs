@@ -139,7 +139,9 @@ impl FormChoice {
     }
 
     /// Chooses, once enough was seen.
-    pub(crate) fn decide(&self, desk: &Desk) {
+    ///
+    /// Beyond what is fetched ahead, `lent` samples at a time are out of the policy's hands.
+    pub(crate) fn decide(&self, desk: &Desk, lent: u64) {
         if self.chosen.load(Ordering::Relaxed) != UNDECIDED
             || self.prepare.samples() < TRIALS
             || self.crop.samples() < TRIALS
@@ -156,8 +158,10 @@ impl FormChoice {
             let reads = desk.counters.reads.load(Ordering::Relaxed).max(1);
             self.since.elapsed().as_secs_f64() / reads as f64
         };
+        let capacity = desk.plant.tier.stats().capacity as f64;
+        let in_transit = (desk.plant.readahead as f64).max(lent as f64 * mean_decoded);
         let costs = Costs {
-            memory: desk.plant.tier.stats().capacity as f64 - desk.plant.readahead as f64,
+            memory: (capacity - in_transit).max(0.0),
             encoded: index.total_bytes() as f64,
             decoded: mean_decoded * f64::from(index.len()),
             read,

@@ -1,5 +1,6 @@
 //! The engine: what all jobs of a process share.
 
+use std::fs::File;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use forebay_cache::log::{Log, Warnings};
@@ -26,6 +27,8 @@ pub struct EngineSettings {
     pub disk: Option<DiskSettings>,
     /// Threads; 0 for as many as the process may use cores.
     pub threads: usize,
+    /// Whether worker processes may map the memory tier, to read images that are lent to them.
+    pub shared: bool,
 }
 
 /// What jobs and their tasks need of the engine. A job may outlive the crew and the
@@ -82,6 +85,7 @@ impl Engine {
             budget: settings.memory - buffers,
             reserve: readahead,
             policy: settings.policy,
+            shared: settings.shared,
         })?;
         let crew = Crew::start(threads)?;
         let board = crew.board().clone();
@@ -129,6 +133,11 @@ impl Engine {
             self.start_runtime()?;
         }
         crate::fetch::read_one(&self.plant, dataset, sample)
+    }
+
+    /// The file that the memory tier lies in, if it is shared.
+    pub fn shared_memory(&self) -> Option<&File> {
+        self.plant.tier.file()
     }
 
     /// Figures so far.

@@ -11,6 +11,7 @@ use crate::cache_form::{CacheForm, FormChoice};
 use crate::crew::Employer;
 use crate::disk::{LogReader, order};
 use crate::engine::Plant;
+use crate::lending::{Lending, LendingSettings};
 use crate::preparation::{Preparation, PreparationSettings};
 use crate::quarantine::Quarantine;
 use crate::sequence::{Draws, Sequence};
@@ -43,6 +44,8 @@ pub struct JobSettings {
     pub max_bad_samples: usize,
     /// What is made of the samples; `None` hands them over as they are.
     pub preparation: Option<PreparationSettings>,
+    /// How images are lent, decoded, to whoever goes on with them; goes without a preparation.
+    pub lending: Option<LendingSettings>,
 }
 
 /// The answer of [`Job::next`].
@@ -68,6 +71,7 @@ pub(crate) struct Desk {
     pub(crate) counters: Counters,
     pub(crate) preparation: Option<Preparation>,
     pub(crate) log: Option<Arc<LogReader>>,
+    pub(crate) lending: Option<Lending>,
     pool: SlabPool,
     window: Mutex<Window>,
     complete: Condvar,
@@ -96,6 +100,12 @@ impl Desk {
     /// The tier's key of a sample.
     pub(crate) fn key(&self, sample: u32) -> u64 {
         key(&self.dataset, sample)
+    }
+
+    /// Whether the image that a sample decodes to is in memory.
+    pub(crate) fn has_image(&self, sample: u32) -> bool {
+        (self.preparation.is_some() || self.lending.is_some())
+            && self.plant.tier.contains(self.decoded_key(sample))
     }
 
     /// The tier's key of the image that a sample decodes to.
@@ -152,7 +162,8 @@ impl Job {
             recipe: settings.recipe,
             form: FormChoice::new(settings.cache_form),
         });
-        let window = Window::new(
+        let lending = settings.lending.map(Lending::new);
+        let mut window = Window::new(
             dataset.index().clone(),
             pool.clone(),
             settings.depth,
@@ -160,6 +171,9 @@ impl Job {
             preparation.as_ref().map(Preparation::shape),
             arrives,
         );
+        if lending.is_some() {
+            window.expect_images();
+        }
         let desk = Arc::new_cyclic(|me| Desk {
             me: me.clone(),
             dataset,
@@ -168,6 +182,7 @@ impl Job {
             counters: Counters::default(),
             preparation,
             log,
+            lending,
             pool,
             window: Mutex::new(window),
             complete: Condvar::new(),
@@ -288,6 +303,7 @@ impl Job {
                     &complete.stand_ins,
                     &desk.pool,
                 )?;
+                let batch = batch.with_lent(complete.lent);
                 let samples = batch.len() as u64;
                 Counters::add(&desk.counters.batches, 1);
                 Counters::add(&desk.counters.samples, samples);
@@ -336,7 +352,13 @@ impl Job {
 
     /// The form in which images stay in memory, once it is chosen.
     fn cache_form(&self) -> Option<CacheForm> {
-        self.desk.preparation.as_ref()?.form.chosen()
+        let desk = &self.desk;
+        let prepared = desk
+            .preparation
+            .as_ref()
+            .map(|preparation| &preparation.form);
+        let lent = desk.lending.as_ref().map(|lending| &lending.form);
+        prepared.or(lent)?.chosen()
     }
 
     /// Sets crew and network to work on what is to be fetched now.

@@ -22,7 +22,8 @@ use forebay_prepare::{Pixels, Recipe, Scratch, Shape};
 use crate::cache_form::{CacheForm, FormChoice, Path};
 use crate::job::Desk;
 use crate::slab::SlabWriter;
-use crate::task::Task;
+use crate::stats::Counters;
+use crate::task::{Task, cost};
 
 /// What a job makes of its samples.
 #[derive(Debug, Clone)]
@@ -51,48 +52,71 @@ impl Preparation {
 pub(crate) enum Stock {
     /// Its own bytes, in the memory tier.
     Encoded(Held),
-    /// The image they decode to, in the memory tier.
+    /// The image they decode to, in the memory tier, for the steps of a recipe.
     Decoded(Held),
+    /// The same, to be lent as it is: it stays in the tier until it is given back.
+    Image(Held),
     /// Its own bytes, in the buffer that they were read into from the log.
     Logged(Slice),
 }
 
 impl Stock {
-    /// The bytes as one slice, if they lie so.
-    fn as_slice(&self) -> Option<&[u8]> {
+    /// Where it lies in the memory tier, if it does.
+    fn held(&self) -> Result<&Held, &Slice> {
         match self {
-            Stock::Encoded(held) | Stock::Decoded(held) => held.as_slice(),
-            Stock::Logged(slice) => Some(slice),
+            Stock::Encoded(held) | Stock::Decoded(held) | Stock::Image(held) => Ok(held),
+            Stock::Logged(slice) => Err(slice),
         }
     }
 
-    fn len(&self) -> usize {
+    /// Whether it is an image already.
+    pub(crate) fn is_image(&self) -> bool {
+        matches!(self, Stock::Decoded(_) | Stock::Image(_))
+    }
+
+    /// What it takes of the readahead: a lent image counts with all of its bytes.
+    pub(crate) fn cost(&self, task: &Task) -> u64 {
         match self {
-            Stock::Encoded(held) | Stock::Decoded(held) => held.len() as usize,
-            Stock::Logged(slice) => slice.len(),
+            Stock::Image(held) => cost(held.len()),
+            _ => task.cost(),
         }
     }
 
     fn copy_to(&self, target: &mut [u8]) {
-        match self {
-            Stock::Encoded(held) | Stock::Decoded(held) => held.copy_to(target),
-            Stock::Logged(slice) => target.copy_from_slice(slice),
+        match self.held() {
+            Ok(held) => held.copy_to(target),
+            Err(slice) => target.copy_from_slice(slice),
+        }
+    }
+
+    /// The bytes as one slice, in `bytes` if they do not lie so.
+    pub(crate) fn in_one_piece<'a>(&'a self, bytes: &'a mut Vec<u8>) -> &'a [u8] {
+        match self.held() {
+            Ok(held) => match held.as_slice() {
+                Some(sample) => sample,
+                None => {
+                    bytes.resize(held.len() as usize, 0);
+                    held.copy_to(bytes);
+                    bytes
+                }
+            },
+            Err(slice) => slice,
         }
     }
 }
 
 /// What a thread keeps between samples, so that none of it is allocated again.
 #[derive(Default)]
-struct Tools {
+pub(crate) struct Tools {
     /// Bytes of a sample that is not in the tier, or not in one piece there.
-    bytes: Vec<u8>,
-    scratches: Scratches,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) scratches: Scratches,
 }
 
 /// Two, since a decoded image lies in the one while it is augmented with the other.
 #[derive(Default)]
-struct Scratches {
-    decoding: Scratch,
+pub(crate) struct Scratches {
+    pub(crate) decoding: Scratch,
     augmenting: Scratch,
 }
 
@@ -102,9 +126,9 @@ thread_local! {
 
 /// Works with the thread's tools. A panic is a bug, but one of this sample alone: without its
 /// outcome the batch would wait for ever.
-fn with_tools<E: From<forebay_prepare::Error>>(
-    work: impl FnOnce(&mut Tools) -> Result<(), E>,
-) -> Result<(), E> {
+pub(crate) fn with_tools<T, E: From<forebay_prepare::Error>>(
+    work: impl FnOnce(&mut Tools) -> Result<T, E>,
+) -> Result<T, E> {
     TOOLS.with_borrow_mut(|tools| {
         catch_unwind(AssertUnwindSafe(|| work(&mut *tools))).unwrap_or_else(|panic| {
             *tools = Tools::default(); // whatever state they were left in
@@ -140,14 +164,7 @@ pub(crate) fn place(
         return Ok(());
     };
     with_tools(|Tools { bytes, scratches }| {
-        let sample = match stock.as_slice() {
-            Some(sample) => sample,
-            None => {
-                bytes.resize(stock.len(), 0);
-                stock.copy_to(bytes);
-                bytes
-            }
-        };
+        let sample = stock.in_one_piece(bytes);
         in_slot(slab, task, |slot| {
             if let Stock::Decoded(_) = stock {
                 let (recipe, scratch) = (&preparation.recipe, &mut scratches.augmenting);
@@ -216,12 +233,13 @@ fn develop(
             }
         }
     }
-    preparation.form.decide(desk);
+    Counters::add(&desk.counters.decoded, 1);
+    preparation.form.decide(desk, 0);
     Ok(())
 }
 
 /// Width and height before the pixels of an image in the tier.
-const HEADER: usize = 8;
+pub(crate) const HEADER: usize = 8;
 
 fn packed_len(image: Pixels<'_>) -> u64 {
     (HEADER + image.rgb.len()) as u64
@@ -267,13 +285,13 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_of_its_sample_and_leaves_nothing_behind() {
-        let error = with_tools::<forebay_prepare::Error>(|tools| {
+        let error = with_tools::<(), forebay_prepare::Error>(|tools| {
             tools.bytes.push(1);
             panic!("row {}", 7);
         });
         let text = error.unwrap_err().to_string();
         assert!(text.ends_with("broke on it: row 7"), "{text}");
-        let after = with_tools::<forebay_prepare::Error>(|tools| {
+        let after = with_tools::<(), forebay_prepare::Error>(|tools| {
             assert!(tools.bytes.is_empty());
             Ok(())
         });

@@ -25,6 +25,7 @@ pub(crate) struct Counters {
     pub(crate) waited_nanos: AtomicU64,
     pub(crate) replaced: AtomicU64,
     pub(crate) foreseen: AtomicU64,
+    pub(crate) decoded: AtomicU64,
 }
 
 impl Counters {
@@ -48,6 +49,7 @@ impl Counters {
             waited_seconds: get(&self.waited_nanos) as f64 * 1e-9,
             replaced: get(&self.replaced),
             epochs_foreseen: get(&self.foreseen),
+            decoded: get(&self.decoded),
             ..JobStats::default()
         }
     }
@@ -82,6 +84,8 @@ pub struct JobStats {
     pub replaced: u64,
     /// Epochs that were fetched ahead before they began.
     pub epochs_foreseen: u64,
+    /// Images that were decoded by the engine.
+    pub decoded: u64,
     /// Batch buffers in use: filling, ready or with the user.
     pub slabs_out: usize,
     /// Batch buffers ever made.

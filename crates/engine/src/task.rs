@@ -1,5 +1,6 @@
 //! Pieces of work between a job's window and those who do it.
 
+use forebay_cache::Held;
 use forebay_prepare::Draw;
 
 use crate::Error;
@@ -67,6 +68,8 @@ pub(crate) enum Outcome {
     Placed,
     /// Its bytes are in the tier, waiting for the slab or a thread to place them.
     Held(Stock),
+    /// It stays in the tier, as an image, until the user gives it back.
+    Lent(Held),
     /// There was no room; to be fetched again once the slab is open.
     Postponed,
     /// It was bad and another sample takes its place.

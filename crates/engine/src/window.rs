@@ -18,6 +18,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use forebay_cache::Held;
 use forebay_origin::Index;
 use forebay_plan::NextUse;
 use forebay_prepare::Shape;
@@ -45,6 +46,7 @@ pub(crate) struct Complete {
     pub(crate) layout: Layout,
     pub(crate) slab: SlabWriter,
     pub(crate) stand_ins: Vec<StandIn>,
+    pub(crate) lent: Vec<(usize, Held)>,
     /// The job's clock once this batch is used.
     pub(crate) tick: u64,
 }
@@ -69,6 +71,8 @@ pub(crate) struct Window {
     shape: Option<Shape>,
     /// Samples arrive by themselves (remote): a fetch counts as held from its start.
     arrives: bool,
+    /// Most samples one thread takes at a time.
+    run: usize,
     generation: u64,
     /// Number of legs.front().
     current: u64,
@@ -96,6 +100,10 @@ impl Window {
             pool,
             depth: depth.max(1),
             readahead,
+            run: match shape {
+                Some(_) => RUN_IMAGES,
+                None => RUN_SAMPLES,
+            },
             shape,
             arrives,
             generation: 0,
@@ -107,6 +115,11 @@ impl Window {
             clock: 0,
             taken: 0,
         }
+    }
+
+    /// Samples are decoded, though they are handed over as they are.
+    pub(crate) fn expect_images(&mut self) {
+        self.run = RUN_IMAGES;
     }
 
     /// Batches delivered since `begin`, failed ones included.
@@ -195,7 +208,7 @@ impl Window {
 
     /// Samples in the tier whose slab is open, to be placed by one thread.
     pub(crate) fn take_placing(&mut self) -> Option<Placing> {
-        let (generation, head, run) = (self.generation, self.head, self.run());
+        let (generation, head, run) = (self.generation, self.head, self.run);
         let (at, batch) = self
             .batches
             .iter_mut()
@@ -206,7 +219,8 @@ impl Window {
         let mut keep = batch.held.len();
         while keep > 0 && batch.held.len() - keep < run && bytes < RUN_BYTES {
             keep -= 1;
-            bytes += batch.held[keep].0.cost();
+            let (task, stock) = &batch.held[keep];
+            bytes += stock.cost(task);
         }
         let samples = batch.held.split_off(keep);
         self.held_bytes -= bytes;
@@ -241,14 +255,6 @@ impl Window {
         }
     }
 
-    /// Most samples one thread takes at a time.
-    fn run(&self) -> usize {
-        match self.shape {
-            Some(_) => RUN_IMAGES,
-            None => RUN_SAMPLES,
-        }
-    }
-
     /// Whether a batch that is being filled waits for room in the tier.
     pub(crate) fn has_postponed(&self) -> bool {
         let mut open = self.batches.iter().take(self.depth);
@@ -256,7 +262,7 @@ impl Window {
     }
 
     fn fetch_postponed(&mut self, at: usize) -> Fetch {
-        let run = self.run();
+        let run = self.run;
         let batch = &mut self.batches[at];
         let keep = batch.postponed.len().saturating_sub(run);
         let tasks = batch.postponed.split_off(keep);
@@ -270,7 +276,7 @@ impl Window {
         let batch = &self.batches[at];
         let counts = self.arrives || batch.slab.is_none();
         let leg = &self.legs[(batch.leg - self.current) as usize];
-        let run = self.run();
+        let run = self.run;
         let mut tasks = Vec::with_capacity(run);
         let mut bytes = 0;
         for slot in batch.fetched..batch.layout.ids.len() {
@@ -384,6 +390,7 @@ impl Window {
             remaining,
             failed,
             stand_ins: Vec::new(),
+            lent: Vec::new(),
         });
         self.open_slabs();
     }
@@ -426,12 +433,13 @@ impl Window {
         let batch = &mut self.batches[at];
         let counted = self.arrives || !fetched_into_slab;
         match outcome {
-            Outcome::Held(held) => {
+            Outcome::Held(stock) => {
                 // Its bytes stay counted (or begin to be) until they are placed.
-                if !counted {
-                    self.held_bytes += task.cost();
+                self.held_bytes += stock.cost(&task);
+                if counted {
+                    self.held_bytes -= task.cost();
                 }
-                batch.held.push((task, held));
+                batch.held.push((task, stock));
                 return false;
             }
             Outcome::Postponed => {
@@ -491,6 +499,7 @@ impl Window {
                 layout: batch.layout,
                 slab,
                 stand_ins: batch.stand_ins,
+                lent: batch.lent,
                 tick,
             }),
             (None, None) => Head::Failed(Error::Closed),

@@ -63,6 +63,7 @@ fn job(engine: &Engine, dataset: &Arc<Dataset>, cache_form: CacheForm, on_error:
         on_error,
         max_bad_samples: 3,
         preparation: Some(preparation),
+        lending: None,
     };
     engine.job(dataset.clone(), settings).unwrap()
 }
@@ -238,6 +239,7 @@ fn an_image_over_the_cap_names_the_setting() {
             recipe: Arc::new(recipe),
             cache_form: CacheForm::Auto,
         }),
+        lending: None,
     };
     let job = engine.job(dataset, settings).unwrap();
     job.begin("0", epoch(3, 0, 3), DRAWS).unwrap();

@@ -40,6 +40,7 @@ fn job(engine: &Engine, dataset: &Arc<Dataset>, on_error: OnError) -> Job {
                 on_error,
                 max_bad_samples: 3,
                 preparation: None,
+                lending: None,
             },
         )
         .unwrap()
@@ -266,6 +267,7 @@ fn a_sample_that_can_never_fit_is_refused_with_the_least_budget() {
         on_error: OnError::Raise,
         max_bad_samples: 0,
         preparation: None,
+        lending: None,
     };
     let error = engine(256 << 10, 1)
         .job(dataset.clone(), settings.clone())

@@ -18,6 +18,7 @@ mod scratch;
 mod shape;
 mod steps;
 
+pub use decode::head;
 pub use error::Error;
 pub use recipe::Recipe;
 pub use scratch::Scratch;

@@ -10,7 +10,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::decode::{Options, Raster, Rect, Size};
+use crate::decode::{Options, Rect, Size};
 use crate::output::Finish;
 use crate::random::Stream;
 use crate::scratch::Scratch;
@@ -117,20 +117,7 @@ impl Recipe {
         encoded: &[u8],
         scratch: &'s mut Scratch,
     ) -> Result<Pixels<'s>, Error> {
-        scratch
-            .decoders
-            .whole(encoded, self.options, &mut scratch.raster)?;
-        let Raster {
-            width,
-            height,
-            ref rgb,
-            ..
-        } = scratch.raster;
-        Ok(Pixels {
-            width,
-            height,
-            rgb: &rgb[..width as usize * height as usize * 3],
-        })
+        scratch.whole(encoded, self.options)
     }
 
     /// Makes of a decoded image what [`Recipe::prepare`] makes of it encoded: the same bytes,

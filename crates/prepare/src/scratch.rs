@@ -2,8 +2,9 @@
 
 use fast_image_resize::Resizer;
 
-use crate::decode::{Decoders, Raster};
+use crate::decode::{Decoders, Options, Raster};
 use crate::steps::Drawn;
+use crate::{Error, Pixels};
 
 /// Buffers and decoders of one thread.
 #[derive(Debug, Default)]
@@ -12,6 +13,33 @@ pub struct Scratch {
     pub(crate) raster: Raster,
     pub(crate) drawn: Vec<Drawn>,
     pub(crate) buffers: Buffers,
+}
+
+impl Scratch {
+    /// Decodes a whole image to what Pillow's `convert("RGB")` gives, turned by nothing.
+    pub fn decode(&mut self, encoded: &[u8], max_pixels: u64) -> Result<Pixels<'_>, Error> {
+        let options = Options {
+            fast: false,
+            orient: false,
+            max_pixels,
+        };
+        self.whole(encoded, options)
+    }
+
+    pub(crate) fn whole(&mut self, encoded: &[u8], options: Options) -> Result<Pixels<'_>, Error> {
+        self.decoders.whole(encoded, options, &mut self.raster)?;
+        let Raster {
+            width,
+            height,
+            ref rgb,
+            ..
+        } = self.raster;
+        Ok(Pixels {
+            width,
+            height,
+            rgb: &rgb[..width as usize * height as usize * 3],
+        })
+    }
 }
 
 /// Buffers of the steps: each reads `front` and writes `back`, and then they swap.

@@ -106,7 +106,7 @@ def translate(
 def explain(translation: Translation) -> str:
     """Which steps are native, which are Python and why; one line each."""
     if not translation.steps:
-        return "no transform: images are decoded in Python and given as PIL images"
+        return "no transform: images are given as PIL images"
     count = sum(step.native for step in translation.steps)
     lines = [f"{count} of {len(translation.steps)} steps of the transform are native"]
     for step in translation.steps:

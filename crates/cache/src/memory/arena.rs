@@ -18,10 +18,16 @@
 //!
 //! A span or reader that is forgotten leaks its blocks and harms nothing else. They carry no
 //! pointer to their arena: each tier has one, and its spans never leave the tier's own types.
+//!
+//! A *shared* arena lies in a file without a name, which other processes map to read samples that
+//! are held for them. A fault in such a mapping costs three times one in the process's own memory,
+//! so what is copied into it goes by `pwrite`, which takes no fault.
 
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -33,6 +39,8 @@ const END: u32 = u32::MAX;
 pub(super) struct Arena {
     /// The blocks, then the links.
     map: MmapRaw,
+    /// What is mapped, if other processes may map it too.
+    file: Option<File>,
     blocks: u32,
     /// A power of two: `1 << shift`.
     block: usize,
@@ -89,18 +97,22 @@ impl Reader {
 
 impl Arena {
     /// Reserves the memory; none is used yet.
-    pub(super) fn new(blocks: u32, block: usize) -> std::io::Result<(Arena, Free)> {
+    pub(super) fn new(blocks: u32, block: usize, shared: bool) -> std::io::Result<(Arena, Free)> {
         assert!(block >= 8 && block.is_power_of_two() && u64::from(blocks) <= MOST_BLOCKS);
         let bytes = blocks as usize * block;
         let links = blocks as usize * size_of::<Link>();
-        let map = MmapOptions::new()
-            .len(bytes + links)
-            .no_reserve_swap()
-            .map_anon()?;
+        let file = shared.then(|| nameless(bytes + links)).transpose()?;
+        let mut options = MmapOptions::new();
+        options.len(bytes + links).no_reserve_swap();
+        let map: MmapRaw = match &file {
+            Some(file) => options.map_raw(file)?,
+            None => options.map_anon()?.into(),
+        };
         // Fewer page faults where the kernel can; nothing depends on it.
         let _ = map.advise_range(Advice::HugePage, 0, bytes);
         let arena = Arena {
-            map: map.into(),
+            map,
+            file,
             blocks,
             block,
             shift: block.trailing_zeros(),
@@ -117,6 +129,21 @@ impl Arena {
 
     pub(super) fn blocks(&self) -> u32 {
         self.blocks
+    }
+
+    /// The file that the bytes lie in, if it is a shared arena.
+    pub(super) fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// Where a sample lies in the file: offsets and lengths, in order.
+    pub(super) fn extents<'a>(
+        &'a self,
+        reader: &'a Reader,
+    ) -> impl Iterator<Item = (u64, u64)> + 'a {
+        let start = |run: &Run| u64::from(run.block) * self.block();
+        self.runs(reader.head, reader.len)
+            .map(move |run| (start(&run), run.len as u64))
     }
 
     pub(super) fn block(&self) -> u64 {
@@ -253,6 +280,11 @@ impl Arena {
         let block = self.block();
         let mut offset = offset;
         let mut rest = bytes;
+        if let Some(file) = &self.file {
+            let written = self.write_file(span, offset, bytes, file);
+            offset += written as u64;
+            rest = &bytes[written..];
+        }
         while !rest.is_empty() {
             self.seek(span, offset / block);
             let inside = (offset % block) as usize;
@@ -272,6 +304,24 @@ impl Arena {
             rest = &rest[count..];
             offset += count as u64;
         }
+    }
+
+    /// Writes by way of the file; gives how much was written, which is less than all if the
+    /// system fails at it.
+    fn write_file(&self, span: &mut Span, offset: u64, bytes: &[u8], file: &File) -> usize {
+        self.seek(span, offset / self.block());
+        let mut inside = offset % self.block();
+        let mut written = 0;
+        for run in self.runs(span.cursor.0, inside + bytes.len() as u64) {
+            let part = &bytes[written..written + run.len - inside as usize];
+            let place = u64::from(run.block) * self.block() + inside;
+            if file.write_all_at(part, place).is_err() {
+                break;
+            }
+            written += part.len();
+            inside = 0;
+        }
+        written
     }
 
     /// Puts the cursor on a block of the chain, by its place.
@@ -317,6 +367,16 @@ impl Arena {
         // SAFETY: the run was just seen to lie within the mapping.
         unsafe { self.map.as_mut_ptr().add(offset) }
     }
+}
+
+/// A file in memory, of `len` zeroes that take none yet; closed when a program is started.
+fn nameless(len: usize) -> std::io::Result<File> {
+    let file = File::from(rustix::fs::memfd_create(
+        c"forebay-tier",
+        rustix::fs::MemfdFlags::CLOEXEC,
+    )?);
+    file.set_len(len as u64)?;
+    Ok(file)
 }
 
 /// Neighbouring blocks of one chain.
@@ -404,11 +464,39 @@ mod tests {
     const BLOCK: usize = 64;
 
     fn arena(blocks: u32) -> (Arena, Free) {
-        Arena::new(blocks, BLOCK).unwrap()
+        Arena::new(blocks, BLOCK, false).unwrap()
     }
 
     fn bytes(arena: &Arena, reader: &Reader) -> Vec<u8> {
         arena.read(reader).flatten().copied().collect()
+    }
+
+    #[test]
+    fn what_is_written_to_a_shared_arena_is_read_by_its_mapping_and_by_its_file() {
+        let (arena, mut free) = Arena::new(16, BLOCK, true).unwrap();
+        // A chain in three runs: what is freed last is taken first.
+        let spans: Vec<_> = (0..6).map(|_| arena.take(&mut free, 64).unwrap()).collect();
+        for (at, span) in spans.into_iter().enumerate() {
+            if at % 2 == 0 {
+                arena.give(&mut free, span);
+            }
+        }
+        let wanted: Vec<u8> = (0..400_u32).map(|value| value as u8).collect();
+        let mut span = arena.take(&mut free, 400).unwrap();
+        for (at, part) in [(0, 0..5), (5, 5..300), (300, 300..400)] {
+            arena.write_at(&mut span, at, &wanted[part]);
+        }
+        let reader = arena.share(span);
+        assert_eq!(bytes(&arena, &reader), wanted);
+        let file = arena.file().unwrap();
+        let mut found = Vec::new();
+        for (offset, len) in arena.extents(&reader) {
+            let mut part = vec![0; len as usize];
+            file.read_exact_at(&mut part, offset).unwrap();
+            found.extend(part);
+        }
+        assert!(arena.extents(&reader).count() > 2);
+        assert_eq!(found, wanted);
     }
 
     #[test]

@@ -54,6 +54,11 @@ impl Held {
         slices.next().is_none().then_some(first)
     }
 
+    /// Where the bytes lie in the tier's file, if it has one: offsets and lengths, in order.
+    pub fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.inner.arena.extents(self.reader())
+    }
+
     /// Copies all bytes. Panics unless `target` has the sample's length.
     pub fn copy_to(&self, target: &mut [u8]) {
         assert_eq!(

@@ -11,6 +11,7 @@
 //! and nothing has to be watched. All of it is reserved at once and touched only as it is used.
 
 use std::fmt;
+use std::fs::File;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use forebay_policy::{Key, Next, Policy};
@@ -40,6 +41,8 @@ pub struct Settings {
     /// With all of the budget, nothing is kept.
     pub reserve: u64,
     pub policy: Box<dyn Policy>,
+    /// Whether other processes may map the memory, to read samples that are held for them.
+    pub shared: bool,
 }
 
 /// A memory tier. Cloning gives another handle of the same one.
@@ -84,6 +87,7 @@ impl MemoryTier {
             budget,
             reserve,
             policy,
+            shared,
         } = settings;
         let bytes_per_block = block + LINK_BYTES + BYTES_PER_BLOCK + policy.overhead();
         let blocks = (budget.saturating_sub(FIXED) / bytes_per_block).min(MOST_BLOCKS);
@@ -94,7 +98,7 @@ impl MemoryTier {
             });
         }
         let bytes = blocks * (block + LINK_BYTES);
-        let (arena, free) = Arena::new(blocks as u32, block as usize)
+        let (arena, free) = Arena::new(blocks as u32, block as usize, shared)
             .map_err(|source| Error::Reserve { bytes, source })?;
         let arena = Arc::new(arena);
         let ledger = Ledger::new(Arc::clone(&arena), free, policy, reserve, budget);
@@ -194,6 +198,11 @@ impl MemoryTier {
     /// returned: it should leave a mark (a permit, a counter) rather than wake only who waits.
     pub fn set_on_room(&self, on_room: Box<dyn Fn() + Send + Sync>) {
         self.inner.lock().set_on_room(Arc::from(on_room));
+    }
+
+    /// The file in which the samples lie, if the tier is a shared one; see [`Held::extents`].
+    pub fn file(&self) -> Option<&File> {
+        self.inner.arena.file()
     }
 
     pub fn stats(&self) -> Stats {

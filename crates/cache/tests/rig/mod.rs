@@ -21,6 +21,7 @@ fn with_budget(name: &str, budget: u64, reserve: u64) -> Result<MemoryTier, Erro
         budget,
         reserve,
         policy,
+        shared: false,
     };
     MemoryTier::with_block_size(settings, BLOCK)
 }

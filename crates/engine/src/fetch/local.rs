@@ -10,6 +10,7 @@ use super::{count_hit, count_read, decoded, finish, logged, read_local};
 use crate::Error;
 use crate::disk::Arrival;
 use crate::job::Desk;
+use crate::lending;
 use crate::preparation::{self, Preparation, Stock, in_slot};
 use crate::slab::SlabWriter;
 use crate::task::{Fetch, Outcome, Place, Task};
@@ -36,8 +37,7 @@ pub(crate) fn local(desk: &Desk, fetch: Fetch) {
 fn from_log(desk: &Desk, place: Place, task: &Task, into_slab: bool) -> Option<Want<Arrival>> {
     desk.log.as_ref()?;
     let tier = &desk.plant.tier;
-    let decoded = desk.preparation.is_some() && tier.contains(desk.decoded_key(task.id));
-    if decoded || tier.contains(desk.key(task.id)) || bad::is_known(desk, task) {
+    if desk.has_image(task.id) || tier.contains(desk.key(task.id)) || bad::is_known(desk, task) {
         return None;
     }
     logged::want(desk, place, task, into_slab)
@@ -51,8 +51,19 @@ fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome {
         Ok(found) => found,
         Err(error) => return Outcome::Failed(error),
     };
+    let found = match found {
+        Found::Fill(fill) if lending::wants_images(desk) => match fill_image(desk, task, fill) {
+            Ok(stock) => Found::There(stock),
+            Err(cause) => return bad(desk, task, cause),
+        },
+        Found::There(stock) => Found::There(lending::develop(desk, task, stock)),
+        found => found,
+    };
     let done = match (slab, found) {
-        (Some(slab), Found::There(stock)) => place(desk, slab, task, &stock),
+        (Some(slab), Found::There(stock)) => match lending::lend(stock) {
+            Ok(image) => return Outcome::Lent(image),
+            Err(stock) => place(desk, slab, task, &stock),
+        },
         (None, Found::There(stock)) => return Outcome::Held(stock),
         (Some(slab), Found::Fill(fill)) => match &desk.preparation {
             None => copy_through(desk, task, slab, fill),
@@ -153,6 +164,19 @@ fn fill_tier(desk: &Desk, task: &Task, mut fill: Fill) -> Result<Stock, Cause> {
         held.set_next(None);
     }
     Ok(Stock::Encoded(held))
+}
+
+fn fill_image(desk: &Desk, task: &Task, fill: Fill) -> Result<Stock, Cause> {
+    lending::develop_from(desk, task, fill, |bytes| {
+        let begun = Instant::now();
+        read_local(&desk.dataset, task.id, &mut [&mut *bytes])?;
+        logged::offer(desk, task, [&*bytes].into_iter());
+        if let Some(lending) = &desk.lending {
+            lending.form.saw_read(begun.elapsed());
+        }
+        count_read(desk, task);
+        Ok(())
+    })
 }
 
 fn past_the_tier(desk: &Desk, task: &Task, slab: &SlabWriter) -> Result<(), Cause> {

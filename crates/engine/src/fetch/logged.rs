@@ -77,7 +77,7 @@ fn rewrites(desk: &Desk) -> bool {
 
 /// A sample was placed: a log that is written anew for each epoch wants it, and any log one that
 /// was in memory and is not in it, because its writer was behind when it came.
-pub(super) fn used(desk: &Desk, task: &Task, stock: &Stock) {
+pub(crate) fn used(desk: &Desk, task: &Task, stock: &Stock) {
     let Some(log) = desk.log.as_ref().map(|reader| reader.log()) else {
         return;
     };
@@ -92,7 +92,7 @@ pub(super) fn used(desk: &Desk, task: &Task, stock: &Stock) {
             offer(desk, task, [&slice[..]].into_iter());
         }
         // An image's own bytes are gone.
-        Stock::Logged(_) | Stock::Decoded(_) => {}
+        Stock::Logged(_) | Stock::Decoded(_) | Stock::Image(_) => {}
     }
 }
 
@@ -172,7 +172,7 @@ pub(super) fn keep_copy(desk: &Desk, task: &Task, slice: &Slice) {
     let key = desk.key(task.id);
     if is_whole(desk)
         && tier.wants(key, task.len, task.next)
-        && !(desk.preparation.is_some() && tier.contains(desk.decoded_key(task.id)))
+        && !desk.has_image(task.id)
         && let Ok(Lookup::Fill(mut fill)) = tier.lookup(key, task.len, task.next)
     {
         fill.write_at(0, slice);

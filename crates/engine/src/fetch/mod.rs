@@ -17,11 +17,12 @@ use std::io::IoSliceMut;
 use forebay_origin::Dataset;
 
 pub(crate) use local::local;
-pub(crate) use logged::{Logged, arrived};
+pub(crate) use logged::{Logged, arrived, used};
 pub(crate) use one::read_one;
 pub(crate) use remote::pump;
 
 use crate::job::Desk;
+use crate::lending;
 use crate::preparation::{self, Stock};
 use crate::stats::Counters;
 use crate::task::{Outcome, Place, Placing, Task};
@@ -30,6 +31,13 @@ use crate::task::{Outcome, Place, Placing, Task};
 pub(crate) fn place(desk: &Desk, placing: Placing) {
     let mut outcomes = Vec::with_capacity(placing.samples.len());
     for (task, stock) in placing.samples {
+        let stock = match lending::lend(lending::develop(desk, &task, stock)) {
+            Ok(image) => {
+                outcomes.push((task, Outcome::Lent(image)));
+                continue;
+            }
+            Err(stock) => stock,
+        };
         let placed = preparation::place(desk, &placing.slab, &task, &stock);
         if placed.is_ok() {
             logged::used(desk, &task, &stock);
@@ -89,11 +97,16 @@ fn read_local(
 
 /// The image that a sample decodes to, if it is in the tier.
 fn decoded(desk: &Desk, task: &Task) -> Option<Stock> {
-    desk.preparation.as_ref()?;
+    if desk.preparation.is_none() && desk.lending.is_none() {
+        return None;
+    }
     let key = desk.decoded_key(task.id);
     let held = desk.plant.tier.find(key, task.next)?;
     count_hit(desk, task);
-    Some(Stock::Decoded(held))
+    Some(match desk.lending {
+        Some(_) => Stock::Image(held),
+        None => Stock::Decoded(held),
+    })
 }
 
 fn count_hit(desk: &Desk, task: &Task) {

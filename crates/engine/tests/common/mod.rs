@@ -28,6 +28,7 @@ pub(crate) fn engine(memory: u64, threads: usize) -> Engine {
         policy,
         disk: None,
         threads,
+        shared: false,
     })
     .unwrap()
 }

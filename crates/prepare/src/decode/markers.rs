@@ -125,6 +125,19 @@ pub(super) fn exif(encoded: &[u8]) -> Option<&[u8]> {
         .find_map(|(_, payload)| payload.strip_prefix(b"Exif\0\0"))
 }
 
+/// Everything up to the first scan's own header, unless the file says that it holds more images.
+pub(super) fn head(encoded: &[u8]) -> Option<&[u8]> {
+    let mut segments = Segments::new(encoded);
+    loop {
+        match segments.next()? {
+            (0xe2, payload) if payload.starts_with(b"MPF\0") => return None,
+            (START_OF_SCAN, _) => return encoded.get(..encoded.len() - segments.rest().len()),
+            (END_OF_IMAGE, _) => return None,
+            _ => {}
+        }
+    }
+}
+
 /// Whether the end-of-image marker is there: a file that was cut off has none.
 pub(super) fn is_complete(encoded: &[u8]) -> bool {
     // Nearly always it ends the file; what lies behind it is let pass.

@@ -28,6 +28,14 @@ use formats::Format;
 use jpeg::Jpeg;
 use orientation::Orientation;
 
+/// The part of a file that tells all of an image but its pixels (its size, EXIF, colour profile, ...),
+/// if that part stands by itself: of a JPEG with one image in it, what comes before its first scan.
+pub fn head(encoded: &[u8]) -> Option<&[u8]> {
+    (Format::of(encoded).ok()? == Format::Jpeg)
+        .then(|| markers::head(encoded))
+        .flatten()
+}
+
 /// The decoders of one thread: libjpeg's handle and the buffers are kept from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Decoders {

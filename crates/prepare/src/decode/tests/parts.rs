@@ -233,3 +233,18 @@ fn a_decoder_may_change_threads() {
         assert!(out.rgb == expected);
     }
 }
+
+#[test]
+fn the_head_of_a_jpeg_ends_with_the_header_of_its_first_scan_and_no_other_file_has_one() {
+    let file = std::fs::read("tests/golden/420.jpg").unwrap();
+    let found = crate::head(&file).unwrap();
+    let scan = file.windows(2).position(|two| two == [0xff, 0xda]).unwrap();
+    let length = usize::from(u16::from_be_bytes([file[scan + 2], file[scan + 3]]));
+    assert_eq!(found, &file[..scan + 2 + length]);
+    for cut in 0..found.len() {
+        assert_eq!(crate::head(&file[..cut]), None);
+    }
+    let several = [&file[..2], b"\xff\xe2\0\x08MPF\0II", &file[2..]].concat();
+    assert_eq!(crate::head(&several), None);
+    assert_eq!(crate::head(b"\x89PNG\r\n\x1a\n"), None);
+}
