@@ -225,12 +225,6 @@ impl SampleIndex {
                 .is_ok()
     }
 
-    /// How many samples it has.
-    pub(super) fn count(&self) -> u32 {
-        let there = |sample: &u32| self.get(*sample).is_some();
-        (0..self.samples).filter(there).count() as u32
-    }
-
     /// Whether the last writer has said that all it wrote is in the table.
     pub(super) fn is_clean(&self) -> bool {
         self.word(CLEAN).load(Ordering::Acquire) == 1

@@ -177,6 +177,7 @@ fn start_job(
         policy,
         disk: Some(disk),
         threads: 0,
+        shared: false,
     });
     let engine = engine.map_err(|error| failed(&error))?;
     let settings = JobSettings {
@@ -184,6 +185,7 @@ fn start_job(
         on_error: OnError::Replace,
         max_bad_samples: MOST_BAD,
         preparation: None,
+        lending: None,
     };
     let job = engine.job(dataset.clone(), settings);
     Ok((engine, job.map_err(|error| failed(&error))?))
