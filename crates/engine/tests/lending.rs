@@ -56,6 +56,7 @@ fn sharing(memory: u64) -> Engine {
         memory,
         readahead: memory / 4,
         policy: policy_by_name("farthest", PolicySettings::default()).unwrap(),
+        disk: None,
         threads: 2,
         shared: true,
     })
