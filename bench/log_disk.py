@@ -138,8 +138,10 @@ def run(root: Path, torch: float, memory: str, repetitions: int) -> dict[str, An
                 check(epochs, len(samples), size)
                 lives.setdefault(name, []).extend(epochs)
     results = {name: best(found) for name, found in lives.items() if found}
+    if SECOND not in results:
+        raise SystemExit("forebay did not run: no figures")
     sequential = max((speed for found in speeds for speed in found.values()), default=0.0)
-    ratios = wanted(results, sequential, torch) if SECOND in results else []
+    ratios = wanted(results, sequential, torch)
     report(results, ratios, sequential)
     figures = {"samples": len(samples), "bytes": size, "memory": memory, "fio": speeds}
     return {**figures, "results": results, "ratios": ratios}

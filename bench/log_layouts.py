@@ -96,5 +96,7 @@ def run(root: Path, memory: str, epochs: int) -> dict[str, Any]:
                 if found:
                     least = least_reads(found, len(samples), size / len(samples))
                     results.append({**found, "least_origin_reads": least})
+    if not results:
+        raise SystemExit("no layout ran: no figures")
     report(results, len(samples), size)
     return {"samples": len(samples), "bytes": size, "memory": memory, "results": results}

@@ -118,6 +118,8 @@ def run(root: Path, memory: str, epochs: int, iops: int) -> dict[str, Any]:
             )
             if found:
                 results.append({**found, "least_origin_reads": 0})
+    if not results:
+        raise SystemExit("no layout ran: no figures")
     print(f"\n{iops} requests a second, reads and writes each:", flush=True)
     log_layouts.report(results, len(samples), size)
     return {"iops": iops, "samples": len(samples), "bytes": size, "results": results}
