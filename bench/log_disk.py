@@ -17,7 +17,7 @@ from typing import Any
 
 from loaders import Contender, files
 from log_files import Fio, disk_used, must_be_root, scratch
-from log_life import Life, in_a_process
+from log_life import Life, in_a_process, rate
 from report import table
 
 SECOND = "forebay, second epoch"
@@ -70,13 +70,13 @@ def forebay_lives(root: Path, directory: Path, memory: str) -> dict[str, dict[st
 
 def best(epochs: list[dict[str, Any]]) -> dict[str, Any]:
     """The fastest of them, with what it is made of."""
-    fastest = min(epochs, key=lambda epoch: epoch["seconds"])
-    seconds = fastest["seconds"]
-    rates = {"samples_s": fastest["samples"] / seconds, "bytes_s": fastest["bytes"] / seconds}
+    fastest = max(epochs, key=rate)
+    samples_s = rate(fastest)
+    mean = fastest["bytes"] / fastest["samples"]
+    rates = {"samples_s": samples_s, "bytes_s": samples_s * mean}
     if "request_bytes" in fastest:
-        # What was fetched before the clock started is not the disk's speed.
         read = fastest["request_bytes"] - fastest["ahead_bytes"]
-        rates["disk_bytes_s"] = read / seconds
+        rates["disk_bytes_s"] = read / fastest["seconds"]
     rates["cpu_per_1000"] = 1000 * min(epoch["cpu"] / epoch["samples"] for epoch in epochs)
     return {**fastest, **rates}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from loaders import files
 from log_files import disk_used, must_be_root, scratch
-from log_life import Life, in_a_process
+from log_life import Life, in_a_process, rate
 from report import table
 
 LAYOUTS = ("packed", "reorder", "auto")
@@ -46,7 +46,7 @@ def measure(
         "used": " > ".join(dict.fromkeys(str(epoch["layout"]) for epoch in found)),
         "disk": disk,
         "disk_used": used,
-        "rates": [epoch["samples"] / epoch["seconds"] for epoch in found],
+        "rates": [rate(epoch) for epoch in found],
         "written_bytes": [epoch["written_bytes"] for epoch in found],
         "origin_reads": [epoch["origin_reads"] for epoch in found],
         "log_hits": [epoch["log_hits"] for epoch in found],
@@ -65,7 +65,7 @@ def joined(figures: list[float], unit: float = 1) -> str:
     return " / ".join(f"{figure / unit:,.0f}" for figure in figures)
 
 
-def report(results: list[dict[str, Any]], samples: int, size: int) -> None:
+def report(results: list[dict[str, Any]], samples: int, size: int, where: str = "") -> None:
     """Prints a line for each layout and share."""
     rows = []
     for found in results:
@@ -78,7 +78,7 @@ def report(results: list[dict[str, Any]], samples: int, size: int) -> None:
         rows.append(row)
     header = ["layout, disk", "used", "samples/s, epochs 2..", "MB written, epochs 1.."]
     header += ["MB on disk", "origin reads, epochs 1..", "least", "of the least"]
-    print(f"\n### Layouts: {samples:,} samples of {size / samples / 1e3:.0f} KB\n")
+    print(f"\n### Layouts: {samples:,} samples of {size / samples / 1e3:.0f} KB{where}\n")
     print(table(header, rows), flush=True)
 
 

@@ -2,7 +2,8 @@
 
 All feed the same consumer, which touches one byte of every 4 KiB page. What forebay counted is
 told for each epoch: from the end of the epoch before to its own end. It fetches ahead across
-that edge, so `ahead_bytes` says how much of the log was read before the clock started.
+that edge, also while the page cache is dropped and no clock runs: samples that came then are
+`ahead`, and do not count in its rate.
 """
 
 from __future__ import annotations
@@ -136,10 +137,18 @@ def live(life: Life) -> list[dict[str, Any]]:
             zero = dict.fromkeys(after["counts"], 0)
             last = before.get("counts", zero)
             result |= {name: after["counts"][name] - last[name] for name in zero}
-            result["ahead_bytes"] = head["counts"]["request_bytes"] - last["request_bytes"]
+            early = {name: head["counts"][name] - last[name] for name in zero}
+            result["ahead"] = early["log_hits"] + early["origin_reads"]
+            result["ahead_bytes"] = early["request_bytes"]
             result |= after["states"]
         before = after
         found.append(result)
+    return found
+
+
+def rate(epoch: dict[str, Any]) -> float:
+    """Samples a second."""
+    found: float = (epoch["samples"] - epoch.get("ahead", 0)) / epoch["seconds"]
     return found
 
 
@@ -153,7 +162,7 @@ def in_a_process(
         print(f"{name}: ended with {done.returncode}, left out", file=sys.stderr)
         return []
     found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    rates = ", ".join(f"{e['samples'] / e['seconds']:,.0f}" for e in found)
+    rates = ", ".join(f"{rate(epoch):,.0f}" for epoch in found)
     print(f"{name}: {rates} samples/s", file=sys.stderr, flush=True)
     return found
 

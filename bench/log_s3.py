@@ -12,7 +12,7 @@ from typing import Any
 
 import s3
 from log_files import scratch
-from log_life import Life, in_a_process
+from log_life import Life, in_a_process, rate
 from report import table
 from s3 import servers
 
@@ -62,17 +62,17 @@ def report(epochs: list[dict[str, Any]], size: int) -> dict[str, Any]:
     names = ("first epoch", "second epoch", "new process, another seed")
     rows = []
     for name, epoch in zip(names, epochs, strict=True):
-        row = [name, f"{epoch['samples'] / epoch['seconds']:,.0f}"]
-        row.append(f"{epoch['bytes'] / epoch['seconds'] / 1e6:,.1f}")
+        row = [name, f"{rate(epoch):,.0f}"]
+        row.append(f"{rate(epoch) * size / epoch['samples'] / 1e6:,.1f}")
         row += [f"{epoch[key]:,}" for key in ("log_hits", "memory_hits", "origin_reads")]
         rows.append(row)
     print(f"\n### S3 behind {DELAY_MS} ms and {LINE / 1e6:.0f} MB/s\n")
     print(table(["", "samples/s", "MB/s", "log hits", "memory hits", "origin reads"], rows))
     first, second, fresh = epochs
     claims = {
-        "first_of_line": size / first["seconds"] / LINE,
-        "second_of_first": first["seconds"] / second["seconds"],
-        "new_process_of_first": first["seconds"] / fresh["seconds"],
+        "first_of_line": rate(first) * size / first["samples"] / LINE,
+        "second_of_first": rate(second) / rate(first),
+        "new_process_of_first": rate(fresh) / rate(first),
         "new_process_origin_reads": fresh["origin_reads"],
     }
     lines = [

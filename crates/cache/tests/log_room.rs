@@ -100,6 +100,26 @@ fn a_full_log_whose_table_is_lost_is_found_again() {
 }
 
 #[test]
+fn a_log_whose_writer_was_killed_is_read_on_a_disk_that_has_no_room_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let map = folder.path().join(HOME).join("samples.map");
+    let log = Log::open(settings(SET, "set-1", folder.path())).unwrap();
+    assert!(SET.fill(&log, 0..60));
+    // As a writer leaves it that is killed.
+    let table = std::fs::read(&map).unwrap();
+    drop(log);
+    std::fs::write(&map, table).unwrap();
+    // Others have filled the file system meanwhile.
+    for _ in 0..2 {
+        let log = Log::open(LogSettings {
+            floor: u64::MAX / 2,
+            ..settings(SET, "set-1", folder.path())
+        });
+        assert_eq!(Reading::new(log.unwrap(), SET).whole(), 60);
+    }
+}
+
+#[test]
 fn a_log_that_nobody_uses_makes_room_for_another_dataset() {
     let folder = tempfile::tempdir().unwrap();
     let first = Log::open(settings(SET, "set-1", folder.path())).unwrap();

@@ -108,7 +108,7 @@ fn report(what: &str, begun: Instant, before: u64) -> u64 {
         grown as f64 / 1e6
     );
     // Of the samples' share; the rest is buffers and does not grow with them.
-    let most = u64::from(samples()) * 400_000_000 / 14_100_000 + (16 << 20);
+    let most = u64::from(samples()) * 400_000_000 / 14_100_000 + (64 << 20);
     assert!(grown <= most, "{what}: {grown} bytes, {most} allowed");
     grown
 }

@@ -487,11 +487,11 @@ fn what_the_budget_has_no_room_for_is_counted_and_no_failure() {
     assert!((16..32).contains(&held), "{status}");
     assert!(du(&place.cache().join("log")) <= 2 << 20);
     let warmed = place.run("warm ROOT --disk 2MiB --json").json();
-    assert_eq!(
-        (&warmed["full"], &warmed["held"]),
-        (&json!(true), &json!(held))
-    );
-    assert_eq!(warmed["missing"], 64 - held);
+    assert_eq!(warmed["full"], true, "{warmed}");
+    // A segment that was closed may have left room for one more.
+    let again = warmed["held"].as_u64().unwrap();
+    assert!((held..32).contains(&again), "{warmed}");
+    assert_eq!(warmed["missing"], 64 - again);
     // More of the disk, and it goes on.
     assert_eq!(place.warm("")["held"], 64);
 }

@@ -14,6 +14,8 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 /// What a file system may need for a file beyond its blocks.
 const SLACK: u64 = 16 << 10;
+/// What is left for the small files of logs: folders, leases, tables.
+const HEADROOM: u64 = 64 << 10;
 /// The file in a log's folder that says how many bytes it has put by.
 pub(super) const RESERVED: &str = "reserved";
 /// How long the book is waited for.
@@ -60,6 +62,11 @@ impl Budget {
 
     /// Bytes that may still be taken.
     pub(super) fn room(&self) -> u64 {
+        self.spare().saturating_sub(HEADROOM)
+    }
+
+    /// The same with what is left for small files.
+    pub(super) fn spare(&self) -> u64 {
         let within = self.limit.saturating_sub(self.taken());
         let free = statvfs(&self.root).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
         within.min(free.saturating_sub(self.floor))

@@ -19,6 +19,7 @@ use forebay_format::chunk::{ChunkBuilder, Entry, Home};
 
 use super::buffer::{Buffer, Pool};
 use super::core::{Core, Figures};
+use super::files::Dir;
 use super::index::{Location, SampleIndex};
 use super::layout::{Check, Layout, Order, Parts, Sample, Spot};
 use super::reclaim;
@@ -90,6 +91,7 @@ impl Packed {
             next_segment,
             segment_bytes,
             may_reclaim: true,
+            failed: false,
             shared: shared.clone(),
         };
         let thread = std::thread::Builder::new()
@@ -231,6 +233,8 @@ struct Appender {
     segment_bytes: u64,
     /// Space of changed samples was not looked for yet.
     may_reclaim: bool,
+    /// Something could not be written.
+    failed: bool,
 }
 
 impl Appender {
@@ -246,7 +250,8 @@ impl Appender {
         for dir in 0..self.open.len() {
             self.close(dir);
         }
-        self.shared.index.set_clean(true);
+        // After a failure the next one looks for itself what is there.
+        self.shared.index.set_clean(!self.failed);
     }
 
     fn append(&mut self, mut builder: ChunkBuilder, mut buffer: Buffer) {
@@ -266,7 +271,12 @@ impl Appender {
                 Ok(()) => self.publish(dir, segment, offset as u32, &entries),
                 Err(error) => {
                     self.shared.core.files.write_failed(dir, &error);
-                    self.open[usize::from(dir)] = None;
+                    // Nothing more is written there: what it has left over is given back.
+                    if let Some(open) = &mut self.open[usize::from(dir)] {
+                        open.at = offset;
+                    }
+                    self.close(usize::from(dir));
+                    self.failed = true;
                 }
             }
         }
@@ -309,8 +319,12 @@ impl Appender {
                     return Some((self.turn as u8, segment, offset));
                 }
             }
-            let reclaimed = std::mem::take(&mut self.may_reclaim)
-                && reclaim::reclaim(&self.shared.core, &self.shared.index);
+            let core = &self.shared.core;
+            // Only where room is what is wanting.
+            let reclaimed = core.files.dirs().iter().any(Dir::is_writable)
+                && (reclaim::evict_strangers(core)
+                    || std::mem::take(&mut self.may_reclaim)
+                        && reclaim::drop_stale(core, &self.shared.index));
             if !reclaimed {
                 self.shared.full.store(true, Ordering::Relaxed);
                 return None;

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
@@ -65,6 +65,8 @@ struct Shared {
     taken: AtomicU64,
     /// Bytes that they may.
     limit: AtomicU64,
+    /// Parts that the writer is still to give back.
+    freeing: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +95,7 @@ impl Reorder {
             pool: pool.clone(),
             taken: AtomicU64::new(0),
             limit: AtomicU64::new(0),
+            freeing: AtomicU64::new(0),
             core: core.clone(),
         });
         let logs = recover(&core);
@@ -153,7 +156,8 @@ impl Reorder {
         let limit = self.shared.limit.load(Ordering::Acquire);
         let rooms = || order.ids.iter().map(|&id| record::room(length(core, id)));
         let chunk = rooms().take(batch as usize).sum::<u64>();
-        let room = limit - (chunk * CHUNKS_IN_FLIGHT).min(limit / 32);
+        let spare = (chunk * CHUNKS_IN_FLIGHT).min(limit / 32).max(chunk);
+        let room = limit - spare.min(limit / 4);
         let mut sum = 0;
         let reach = rooms()
             .take_while(|room_of_one| {
@@ -201,7 +205,7 @@ impl Layout for Reorder {
         let Some(at) = next.place(sample.id) else {
             return false; // beyond the reach
         };
-        if !shared.take(record::room(sample.length)) {
+        if !shared.take_soon(record::room(sample.length)) {
             return false;
         }
         let Some(mut buffer) = shared.pool.take(PATIENCE) else {
@@ -282,6 +286,7 @@ impl Layout for Reorder {
                 false => current.consume_alone(sample),
             };
             if let Some(freed) = freed {
+                self.shared.freeing.fetch_add(1, Ordering::AcqRel);
                 self.send(Message::Free(freed));
             }
         }
@@ -324,6 +329,21 @@ impl Shared {
             .is_ok()
     }
 
+    /// The same, waiting for a moment for what is about to be given back.
+    fn take_soon(&self, bytes: u64) -> bool {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let coming = self.freeing.load(Ordering::Acquire) > 0;
+            if self.take(bytes) {
+                return true;
+            }
+            if !coming || Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
     fn give(&self, bytes: u64) {
         let less = |taken: u64| Some(taken.saturating_sub(bytes));
         let _ = self
@@ -348,7 +368,10 @@ impl Scribe {
                     drop(self.write(&log, sample, at, buffer, bytes));
                 }
                 Message::Carry(from, to, samples) => self.carry(&from, &to, &samples),
-                Message::Free(freed) => self.free(&freed),
+                Message::Free(freed) => {
+                    self.free(&freed);
+                    self.shared.freeing.fetch_sub(1, Ordering::AcqRel);
+                }
                 Message::Drop(log) => self.drop_log(&log),
                 Message::Flush(done) => {
                     let _ = done.send(());

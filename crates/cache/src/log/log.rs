@@ -32,7 +32,7 @@ use super::layout_packed::{self, Packed};
 use super::layout_reorder::Reorder;
 use super::lease::Lease;
 use super::measure::Speeds;
-use super::reclaim::LEASE;
+use super::reclaim::{self, LEASE};
 use super::record;
 use super::recover;
 use super::warnings::Warnings;
@@ -46,6 +46,8 @@ pub(super) const ABOUT: &str = "about";
 const CHUNK: u64 = 4 << 20;
 /// Smaller datasets are packed: which layout would be faster is not worth a second.
 const WORTH_MEASURING: u64 = 64 << 20;
+/// Disk for a log's folder, lease and address.
+const LEAST: u64 = 16 << 10;
 /// Room of a segment, in chunks.
 const CHUNKS_OF_A_SEGMENT: u64 = 64;
 /// A request's buffer.
@@ -157,8 +159,9 @@ impl Log {
         for dir in &settings.dirs {
             let root = dir.join(FOLDER);
             let folder = root.join(&settings.name);
-            match fs::create_dir_all(&folder) {
-                Ok(()) => dirs.push(Dir::new(folder, Budget::new(&root, share, settings.floor))),
+            let budget = Budget::new(&root, share, settings.floor);
+            match make_folder(&folder, &budget) {
+                Ok(()) => dirs.push(Dir::new(folder, budget)),
                 Err(error) => refused.push((dir, error)),
             }
         }
@@ -272,6 +275,7 @@ impl Log {
             }
         };
         index.set_clean(false);
+        reclaim::shrink(&self.core, &index);
         let sizes = Sizes::new(&self.settings);
         let pool = Pool::new(sizes.chunks, sizes.chunk as usize)?;
         // Never more than the dataset could fill.
@@ -287,12 +291,18 @@ impl Log {
 
     fn make_index(&self, map: &Path) -> io::Result<SampleIndex> {
         let _ = fs::remove_file(map);
-        let budget = &self.core.files.dirs()[0].budget;
-        let bytes = self.core.subject.table_bytes();
-        if budget.room() < bytes + (64 << 10) {
-            return Err(io::Error::other(format!(
-                "its table alone takes {bytes} bytes of disk"
-            )));
+        let home = &self.core.files.dirs()[0];
+        let bytes = self
+            .core
+            .subject
+            .table_bytes()
+            .next_multiple_of(BLOCK as u64);
+        while home.budget.spare() < bytes + BLOCK as u64 {
+            if !reclaim::evict_stranger(&home.folder) {
+                return Err(io::Error::other(format!(
+                    "its table alone takes {bytes} bytes of disk"
+                )));
+            }
         }
         SampleIndex::create(map, self.core.subject)
     }
@@ -301,7 +311,9 @@ impl Log {
     pub fn find(&self, sample: u32, length: u64) -> Option<Spot> {
         let role = self.role.read().expect("the log's lock");
         let spot = role.layout.find(sample)?;
-        let alive = self.core.files.dirs()[usize::from(spot.at.dir)].is_alive();
+        // A damaged table may name any directory.
+        let dir = self.core.files.dirs().get(usize::from(spot.at.dir));
+        let alive = dir.is_some_and(Dir::is_alive);
         (alive && length <= self.longest).then_some(spot)
     }
 
@@ -499,6 +511,14 @@ impl Kind {
             }
         }
     }
+}
+
+/// A log's folder, if there is room for what a log has at least.
+fn make_folder(folder: &Path, budget: &Budget) -> io::Result<()> {
+    if !folder.is_dir() && folder.parent().is_some_and(Path::is_dir) && budget.spare() < LEAST {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    fs::create_dir_all(folder)
 }
 
 fn pool(count: usize, slot: usize) -> Result<Pool, Error> {

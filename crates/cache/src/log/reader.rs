@@ -165,6 +165,9 @@ impl<T> Work<T> {
     fn run(&mut self) {
         let mut done = Vec::new();
         loop {
+            if self.is_closing() {
+                return; // what is under way, the device waits for
+            }
             if self.round.is_empty() && !self.next_round() {
                 return;
             }
@@ -179,6 +182,10 @@ impl<T> Work<T> {
             }
             self.hand_over(answers);
         }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.queue.state.lock().expect("the reader's lock").closing
     }
 
     fn hand_over(&self, answers: Vec<Answer<T>>) {
@@ -234,8 +241,40 @@ impl<T> Work<T> {
                 return;
             };
             let request = self.round.pop().expect("looked at above");
-            self.start(request, file, buffer);
+            if let Some(request) = self.within(request, &file) {
+                self.start(request, file, buffer);
+            }
         }
+    }
+
+    /// The request, if all of it lies in the file. Else its samples that do are asked for again
+    /// without those that do not: a damaged table has those anywhere.
+    fn within(&mut self, request: Request<T>, file: &File) -> Option<Request<T>> {
+        let length = file.metadata().map_or(0, |meta| meta.len());
+        if request.range.end <= length {
+            return Some(request);
+        }
+        let inside = |want: &Want<T>| {
+            u64::from(want.spot.at.offset) + want.spot.span(want.sample.length) <= length
+        };
+        let (whole, lost): (Vec<_>, Vec<_>) = request.wants.into_iter().partition(inside);
+        if !lost.is_empty() {
+            self.missing(lost);
+            self.round.extend(join(whole, self.pool.slot() as u64));
+            return None;
+        }
+        // The file ends within a block: as far as it goes.
+        self.missing(whole);
+        None
+    }
+
+    /// Samples that are not where they should be.
+    fn missing(&self, wants: Vec<Want<T>>) {
+        for want in &wants {
+            self.log.lost(want.sample.id, &want.spot);
+        }
+        let answers = wants.into_iter().map(|want| (want.payload, None));
+        self.hand_over(answers.collect());
     }
 
     fn start(&mut self, request: Request<T>, file: Arc<File>, buffer: Buffer) {
@@ -300,6 +339,9 @@ impl<T> Work<T> {
 
     fn failed(&self, request: Request<T>, error: &io::Error) {
         let core = self.log.core();
+        if error.kind() == io::ErrorKind::NotFound {
+            return self.missing(request.wants); // the segment is gone, the directory is not
+        }
         Figures::add(&core.figures.errors, 1);
         core.files.read_failed(request.dir, error);
         let answers = request.wants.into_iter().map(|want| (want.payload, None));

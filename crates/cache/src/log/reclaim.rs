@@ -5,59 +5,70 @@
 //! less than half of use go, with what they still have, which is then read from the origin again.
 //! The directory's other logs go before, the one first that was not used for longest.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::core::Core;
-use super::index::{Location, SampleIndex};
+use super::index::SampleIndex;
 use super::lease::Lease;
-use super::recover::scan;
 
 /// The lease of a log, in its folder.
 pub(super) const LEASE: &str = "lease";
 
-/// Makes some room, if it can. Called by the writer when there is none.
-pub(super) fn reclaim(core: &Core, index: &SampleIndex) -> bool {
-    let strangers = core
-        .files
-        .dirs()
-        .iter()
-        .any(|dir| evict_stranger(&dir.folder));
-    strangers || drop_stale(core, index)
-}
-
-fn drop_stale(core: &Core, index: &SampleIndex) -> bool {
-    let mut any = false;
-    for segment in scan(core) {
-        let mut live = Vec::new();
-        let mut live_bytes = 0;
-        for (head, entries) in &segment.chunks {
-            for entry in entries {
-                let at = Location {
-                    dir: segment.dir,
-                    segment: segment.number,
-                    offset: head.home.offset + entry.offset,
-                };
-                let same = head.home.index == core.subject.index;
-                if same && index.get(entry.id).is_some_and(|(found, _)| found == at) {
-                    live.push((entry.id, at));
-                    live_bytes += u64::from(entry.length);
-                }
+/// Keeps a budget that is smaller than it was: other logs go first, then this one's last segments.
+pub(super) fn shrink(core: &Core, index: &SampleIndex) {
+    for (at, dir) in core.files.dirs().iter().enumerate() {
+        while dir.budget.used() > dir.budget.limit() {
+            if evict_stranger(&dir.folder) {
+                continue;
+            }
+            let segments = core.files.list();
+            let Some(&last) = segments.iter().rfind(|(dir, _)| usize::from(*dir) == at) else {
+                break;
+            };
+            if !drop_segment(core, index, last) {
+                break;
             }
         }
-        if segment.end > 0 && live_bytes * 2 < segment.end {
-            for (id, at) in live {
-                index.remove(id, at);
-            }
-            any |= core.files.delete(segment.dir, segment.number).is_ok();
+    }
+}
+
+/// Deletes a log that nobody uses, if there is one beside this.
+pub(super) fn evict_strangers(core: &Core) -> bool {
+    let mut dirs = core.files.dirs().iter().filter(|dir| dir.is_writable());
+    dirs.any(|dir| evict_stranger(&dir.folder))
+}
+
+/// Deletes segments that are mostly of no more use. Called when none is being written.
+pub(super) fn drop_stale(core: &Core, index: &SampleIndex) -> bool {
+    let mut live: HashMap<(u8, u32), u64> = HashMap::new();
+    for (sample, at) in index.rows() {
+        *live.entry((at.dir, at.segment)).or_default() += (core.length)(sample).unwrap_or(0);
+    }
+    let mut any = false;
+    for segment in core.files.list() {
+        let size = fs::metadata(core.files.path(segment.0, segment.1)).map_or(0, |meta| meta.len());
+        if live.get(&segment).copied().unwrap_or(0) * 2 < size {
+            any |= drop_segment(core, index, segment);
         }
     }
     any
 }
 
+/// Deletes a segment; no row points to it any more.
+fn drop_segment(core: &Core, index: &SampleIndex, segment: (u8, u32)) -> bool {
+    for (sample, at) in index.rows() {
+        if (at.dir, at.segment) == segment {
+            index.remove(sample, at);
+        }
+    }
+    core.files.delete(segment.0, segment.1).is_ok()
+}
+
 /// Deletes the log beside `own` that nobody uses and that was not used for longest.
-fn evict_stranger(own: &Path) -> bool {
+pub(super) fn evict_stranger(own: &Path) -> bool {
     let Some(entries) = own.parent().and_then(|root| fs::read_dir(root).ok()) else {
         return false;
     };

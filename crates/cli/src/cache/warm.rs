@@ -133,6 +133,8 @@ pub(super) fn run(arguments: Arguments, out: &mut Output) -> Result<(), Failure>
     }
     let ids = ids(&dataset, order, epoch)?;
     let filled = fill(&job, &log, &dataset, &ids);
+    // What was under way ends with the engine, and is not counted on after that.
+    drop(engine);
     // Also if it failed: what was read is kept.
     log.flush();
     say_warnings(&job);
@@ -140,13 +142,13 @@ pub(super) fn run(arguments: Arguments, out: &mut Output) -> Result<(), Failure>
     let after = Tally::of(&log, &dataset).map_err(damaged)?;
     let (limit, longest) = (log.stats().disk_limit, log.longest());
     let stats = job.stats();
-    drop((job, log, engine));
+    drop((job, log));
     let folders = dirs
         .iter()
         .map(|dir| dir.join(FOLDER).join(dataset.cache_name()));
     let report = Report {
         url: dataset.index().url().to_owned(),
-        added: after.held.samples - before.held.samples,
+        added: after.held.samples.saturating_sub(before.held.samples),
         read: Amount {
             samples: stats.reads,
             bytes: stats.read_bytes,
@@ -230,6 +232,10 @@ fn fill(job: &Job, log: &Log, dataset: &Dataset, ids: &[u32]) -> Result<End, Fai
             return Ok(end);
         }
         log.flush();
+        // The last chunks may have found no room after all was read.
+        if log.is_full() {
+            return Ok(End::Full);
+        }
     }
 }
 
