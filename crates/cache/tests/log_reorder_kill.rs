@@ -1,0 +1,131 @@
+//! `kill -9` while a log is written anew for the next epoch, and opened again each time.
+//!
+//! The writer is this test itself, with a slow disk: 4 KiB at a time, marked in a file while a
+//! write is under way, so that it can be told where the kill fell.
+
+// What was found is said: a run that proves little is to be seen.
+#![allow(clippy::print_stderr)]
+
+mod log_rig;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_cache::log::{DeviceChoice, LayoutChoice, Log, LogSettings, Op, Order, used};
+use log_rig::{Random, Reading, Set, device};
+
+const ORDERS: &str = "FOREBAY_LOG_REORDER_KILL_TEST";
+const SET: Set = Set {
+    samples: 200,
+    longest: 24_000,
+    version: 0,
+};
+const BATCH: usize = 10;
+const BUDGET: u64 = 3 << 20;
+
+fn order(seed: u64) -> Order {
+    let mut random = Random(seed);
+    let mut ids: Vec<u32> = (0..SET.samples).collect();
+    for at in (1..ids.len()).rev() {
+        ids.swap(at, random.below(at + 1));
+    }
+    Order {
+        ids: Arc::new(ids),
+        batch: BATCH,
+    }
+}
+
+fn settings(folder: &Path, device: DeviceChoice) -> LogSettings {
+    LogSettings {
+        layout: LayoutChoice::Reorder,
+        disk: BUDGET,
+        device,
+        ..SET.settings(&[&folder.join("cache")])
+    }
+}
+
+fn slow_disk(state: File) -> DeviceChoice {
+    device(move |op: &mut Op| {
+        if !op.write {
+            return None;
+        }
+        state.write_all_at(&[1], 0).unwrap();
+        let bytes = &op.buffer[op.range.clone()];
+        for (at, piece) in bytes.chunks(4096).enumerate() {
+            let place = op.offset + at as u64 * 4096;
+            op.file.write_all_at(piece, place).unwrap();
+            std::thread::sleep(Duration::from_micros(1000));
+        }
+        state.write_all_at(&[0], 0).unwrap();
+        Some(Ok(()))
+    })
+}
+
+/// The writer's life: epoch after epoch, until it is killed.
+fn write(folder: &Path) {
+    let state = File::options()
+        .write(true)
+        .open(folder.join("state"))
+        .unwrap();
+    let log = Log::open(settings(folder, slow_disk(state))).unwrap();
+    let reading = Reading::new(log, SET);
+    let log = reading.log();
+    for seed in u64::from(std::process::id())..u64::MAX {
+        let current = order(seed);
+        log.begin(Some(&current));
+        log.foresee(&order(seed + 1));
+        for ids in current.ids.chunks(BATCH) {
+            reading.read(ids.iter().copied());
+            for &id in ids {
+                log.offer(&SET.sample(id), SET.bytes(id).chunks(1000));
+            }
+            log.consumed(ids);
+        }
+    }
+}
+
+#[test]
+fn a_log_that_was_being_reordered_opens_again_without_a_wrong_byte() {
+    if let Some(folder) = std::env::var_os(ORDERS) {
+        return write(Path::new(&folder));
+    }
+    let kills = match std::env::var_os("FOREBAY_SLOW_TESTS") {
+        Some(value) if value == "1" => 300,
+        _ => 60,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random(9);
+    let (mut in_a_write, mut whole, mut torn) = (0, 0, 0);
+    for _ in 0..kills {
+        std::fs::write(folder.path().join("state"), [0]).unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_log_that_was_being_reordered_opens_again_without_a_wrong_byte",
+            ])
+            .env(ORDERS, folder.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(150 + random.below(350) as u64));
+        assert!(child.try_wait().unwrap().is_none(), "the writer has ended");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        in_a_write += usize::from(std::fs::read(folder.path().join("state")).unwrap() == [1]);
+        assert!(used(&folder.path().join("cache/log")) <= BUDGET);
+        let log = Log::open(settings(folder.path(), DeviceChoice::Auto)).unwrap();
+        assert!(log.stats().writes, "the dead one's lease is taken over");
+        // Reading asserts that no byte is wrong.
+        let found = Reading::new(log, SET).read(0..SET.samples);
+        whole += found.values().filter(|&&whole| whole).count();
+        torn += found.values().filter(|&&whole| !whole).count();
+    }
+    eprintln!("{kills} kills, {in_a_write} in a write; {whole} samples whole, {torn} torn");
+    assert!(in_a_write * 100 >= kills * 80, "{in_a_write} of {kills}");
+    assert!(whole > kills * 20, "{whole} samples after {kills} kills");
+    assert!(torn <= kills * 2, "a kill tears one record or two: {torn}");
+}
