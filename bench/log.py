@@ -69,7 +69,9 @@ def disk(options: argparse.Namespace, scale: Scale) -> dict[str, Any]:
 
 def layouts(options: argparse.Namespace, scale: Scale) -> dict[str, Any]:
     """See `log_layouts`."""
-    return log_layouts.run(large_files(scale), scale.memory, options.epochs or scale.epochs)
+    repetitions = options.repetitions or scale.repetitions
+    epochs = options.epochs or scale.epochs
+    return log_layouts.run(large_files(scale), scale.memory, epochs, repetitions)
 
 
 def slow_disk(options: argparse.Namespace, scale: Scale) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=PARTS, help="one part; default: all")
     parser.add_argument("--files", choices=("both", "100", "20"), default="both", help="KB, disk")
-    parser.add_argument("--repetitions", type=int, help="of part disk")
+    parser.add_argument("--repetitions", type=int, help="of parts disk and layouts")
     parser.add_argument("--epochs", type=int, help="of parts layouts and slow-disk")
     parser.add_argument("--iops", type=int, default=log_slow.IOPS, help="of part slow-disk")
     parser.add_argument("--quick", action="store_true", help="few samples: does it run?")

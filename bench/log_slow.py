@@ -3,7 +3,8 @@
 A loop device with a file system of its own, behind the kernel's limit of requests a second
 (cgroup v1, blkio): a request costs the same whether it is short or long, as on a spinning disk.
 First only reads are limited, then writes too. The origin is on the disk as it is, so a sample
-that the log lacks is quick here: origin reads have to be seen beside the rate. Mounts, devices and groups are gone afterwards.
+that the log lacks is quick here: origin reads have to be seen beside the rate. Mounts,
+devices and groups are gone afterwards.
 """
 
 from __future__ import annotations

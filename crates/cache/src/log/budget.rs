@@ -62,7 +62,7 @@ impl Budget {
 
     /// Bytes that may still be taken.
     pub(super) fn room(&self) -> u64 {
-        self.spare().saturating_sub(HEADROOM)
+        self.spare().saturating_sub(HEADROOM.min(self.limit / 16))
     }
 
     /// The same with what is left for small files.

@@ -142,7 +142,7 @@ impl Reorder {
         };
         // The file system's own blocks for files in many pieces, and the orders' files.
         let orders = u64::from(self.shared.core.subject.samples) * 12;
-        let limit = limit.saturating_sub(limit / 64 + orders + (128 << 10));
+        let limit = limit.saturating_sub(limit / 64 + orders + (128 << 10).min(limit / 32));
         self.shared.limit.store(limit, Ordering::Release);
         self.shared.taken.store(taken, Ordering::Release);
         Ok(())
@@ -157,7 +157,7 @@ impl Reorder {
         let rooms = || order.ids.iter().map(|&id| record::room(length(core, id)));
         let chunk = rooms().take(batch as usize).sum::<u64>();
         let spare = (chunk * CHUNKS_IN_FLIGHT).min(limit / 32).max(chunk);
-        let room = limit - spare.min(limit / 4);
+        let room = limit - spare.min(limit / 8);
         let mut sum = 0;
         let reach = rooms()
             .take_while(|room_of_one| {

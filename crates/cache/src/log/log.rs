@@ -251,6 +251,7 @@ impl Log {
         for dir in self.core.files.dirs() {
             self.kind.delete_other(&dir.folder);
         }
+        self.check_budget()?;
         match self.kind {
             Kind::Packed => self.lead_packed(),
             Kind::Reorder => {
@@ -262,18 +263,29 @@ impl Log {
         }
     }
 
+    /// An error if the budget holds nothing at all.
+    fn check_budget(&self) -> io::Result<()> {
+        let limit = self.core.files.dirs()[0].budget.limit();
+        let shortest = forebay_format::chunk::chunk_of_one(1);
+        let least = self.core.subject.table_bytes() + LEAST + 2 * shortest;
+        if limit < least {
+            return Err(io::Error::other(format!(
+                "its {limit} bytes hold no sample, {least} would; hint: raise disk="
+            )));
+        }
+        Ok(())
+    }
+
     fn lead_packed(&self) -> io::Result<Arc<dyn Layout>> {
         let map = self.home().join(MAP);
         let subject = self.core.subject;
-        let found = SampleIndex::open_for_writing(&map, subject)?.filter(SampleIndex::is_clean);
-        let index = match found {
+        let index = match SampleIndex::open_for_writing(&map, subject)? {
             Some(index) => index,
-            None => {
-                let index = self.make_index(&map)?;
-                recover::recover(&self.core, &index);
-                index
-            }
+            None => self.make_index(&map)?,
         };
+        if !index.is_clean() {
+            recover::recover(&self.core, &index);
+        }
         index.set_clean(false);
         reclaim::shrink(&self.core, &index);
         let sizes = Sizes::new(&self.settings);

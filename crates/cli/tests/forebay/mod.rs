@@ -1,6 +1,9 @@
 //! Runs the built command as a user would.
 #![allow(dead_code)] // each test binary uses a part of it
 
+pub(crate) mod place;
+pub(crate) mod server;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 
