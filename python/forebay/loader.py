@@ -227,7 +227,7 @@ class DataLoader:
             name = "return_index=True" if return_index else 'on_error="replace"'
             raise ValueError(f"{name} needs a dataset of forebay's, as it is")
         self._engine_settings |= disk_settings(
-            dataset if self.native else None,
+            dataset if self.native and isinstance(dataset, Dataset) else None,
             cache_dir,
             disk,
             layout,

@@ -182,7 +182,11 @@ def test_a_resumed_run_reads_on_from_the_log(root, tmp_path):
         ({"cache_dir": ["a", ""]}, TypeError, "not a path"),
         ({"cache_dir": ["a", "./a"]}, ValueError, "twice"),
         ({"layout": "reorder", "rank": 0, "world_size": 2}, ValueError, "one rank"),
-        ({"layout": "reorder", "sampler": [1, 2], "seed": None, "shuffle": None}, ValueError, "hint"),
+        (
+            {"layout": "reorder", "sampler": [1, 2], "seed": None, "shuffle": None},
+            ValueError,
+            "hint",
+        ),
     ],
 )
 def test_bad_arguments_are_told_before_anything_is_made(root, options, error, words):

@@ -4,6 +4,9 @@
 //! takes half a gigabyte of disk and some seconds, so it runs with `FOREBAY_SLOW_TESTS=1`; without,
 //! a tenth of it does. The process holds nothing else, so what it grows by is the log's.
 
+// What was found is said.
+#![allow(clippy::print_stderr)]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -101,7 +104,7 @@ fn resident() -> u64 {
 
 fn report(what: &str, begun: Instant, before: u64) -> u64 {
     let grown = resident().saturating_sub(before);
-    println!(
+    eprintln!(
         "{what}, {} samples: {:.2} s, {:.0} MB",
         samples(),
         begun.elapsed().as_secs_f64(),

@@ -266,8 +266,9 @@ impl Log {
     /// An error if the budget holds nothing at all.
     fn check_budget(&self) -> io::Result<()> {
         let limit = self.core.files.dirs()[0].budget.limit();
-        let shortest = forebay_format::chunk::chunk_of_one(1);
-        let least = self.core.subject.table_bytes() + LEAST + 2 * shortest;
+        let mean = self.settings.total_bytes / u64::from(self.core.subject.samples.max(1));
+        let sample = forebay_format::chunk::chunk_of_one(mean);
+        let least = self.core.subject.table_bytes() + LEAST + 2 * sample;
         if limit < least {
             return Err(io::Error::other(format!(
                 "its {limit} bytes hold no sample, {least} would; hint: raise disk="
