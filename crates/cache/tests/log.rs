@@ -39,7 +39,7 @@ fn sample(id: u32) -> Sample {
 fn settings(dirs: &[&Path]) -> LogSettings {
     let total: u64 = (0..SAMPLES).map(|id| sample(id).length).sum();
     LogSettings {
-        dirs: dirs.iter().map(|dir| PathBuf::from(dir)).collect(),
+        dirs: dirs.iter().map(PathBuf::from).collect(),
         name: "set-1".into(),
         about: "test://set".into(),
         subject: Subject {

@@ -158,6 +158,14 @@ impl Disk {
         Reader::start(Arc::new(log), deliver).map_err(|error| format!("its thread: {error}"))
     }
 
+    /// Ends all writing now: a job that is still somewhere would keep its log from others.
+    pub(crate) fn close(&self) {
+        let logs = self.logs.lock().expect("the engine's lock");
+        for reader in logs.values().flatten() {
+            reader.log().close();
+        }
+    }
+
     /// The first log that is open, for the figures.
     pub(crate) fn any(&self) -> Option<Arc<LogReader>> {
         let logs = self.logs.lock().expect("the engine's lock");

@@ -181,6 +181,9 @@ fn machine_memory() -> u64 {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if let Some(disk) = &self.disk {
+            disk.close();
+        }
         if let Some(runtime) = self.runtime.lock().expect("the engine's lock").take() {
             runtime.shutdown_timeout(PATIENCE);
         }

@@ -418,6 +418,14 @@ impl Log {
         role.layout.lost(sample, spot);
     }
 
+    /// Writes out what waits to be written and lets another process write. Nothing is found here
+    /// any more until an epoch begins.
+    pub fn close(&self) {
+        let mut role = self.role.write().expect("the log's lock");
+        role.layout = Arc::new(ReadOnly(None));
+        role.lease = None;
+    }
+
     /// What is half full is written as it is; does not wait for it.
     pub fn seal(&self) {
         let role = self.role.read().expect("the log's lock");

@@ -122,7 +122,7 @@ mod tests {
             ids: vec![4, 0, 3, 1, 2],
         };
         order.save(folder.path(), subject).unwrap();
-        assert_eq!(OrderFile::list(folder.path(), subject), [order.clone()]);
+        assert_eq!(OrderFile::list(folder.path(), subject), [order]);
         let other = Subject {
             index: 3,
             ..subject
