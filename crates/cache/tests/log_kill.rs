@@ -262,6 +262,8 @@ struct Found {
     promised: usize,
     /// Reported, but its segment was given up for newer samples since.
     reclaimed: usize,
+    /// The same before any object had changed: only segments of next to nothing are given up then.
+    reclaimed_early: usize,
 }
 
 fn look(orders: &Orders, reports: &[Report], random: &mut Random) -> (Found, u64) {
@@ -313,6 +315,7 @@ fn look(orders: &Orders, reports: &[Report], random: &mut Random) -> (Found, u64
             found.promised += 1;
         } else {
             found.reclaimed += 1;
+            found.reclaimed_early += usize::from(version == 0);
         }
     }
     found.whole = answers.values().filter(|&&whole| whole).count();
@@ -352,6 +355,7 @@ fn a_log_whose_writer_was_killed_has_all_that_was_sealed_and_no_wrong_byte() {
             all.whole += found.whole;
             all.promised += found.promised;
             all.reclaimed += found.reclaimed;
+            all.reclaimed_early += found.reclaimed_early;
             orders.version = version + random.below(2) as u64;
             number += 1;
         }
@@ -365,6 +369,7 @@ fn a_log_whose_writer_was_killed_has_all_that_was_sealed_and_no_wrong_byte() {
         all.promised > kills * 20,
         "{all:?}: too little was sealed to say anything"
     );
+    assert!(all.reclaimed_early * 100 <= all.promised, "{all:?}");
     assert!(
         full > kills / 10 && all.reclaimed > 0,
         "{full} times full, {all:?}"
