@@ -236,9 +236,7 @@ impl Log {
             Err(error) => self.core.files.write_failed(0, &error),
         }
         if role.lease.is_none() {
-            let map = self.home().join(MAP);
-            let index = SampleIndex::open(&map, self.core.subject).ok().flatten();
-            role.layout = Arc::new(ReadOnly(index));
+            role.layout = self.read_only();
         }
     }
 
@@ -418,12 +416,19 @@ impl Log {
         role.layout.lost(sample, spot);
     }
 
-    /// Writes out what waits to be written and lets another process write. Nothing is found here
-    /// any more until an epoch begins.
+    /// Writes out what waits to be written and lets another process write; what is there can
+    /// still be read.
     pub fn close(&self) {
         let mut role = self.role.write().expect("the log's lock");
-        role.layout = Arc::new(ReadOnly(None));
+        role.layout = Arc::new(ReadOnly(None)); // ends the writer
         role.lease = None;
+        role.layout = self.read_only();
+    }
+
+    fn read_only(&self) -> Arc<dyn Layout> {
+        let map = self.home().join(MAP);
+        let index = SampleIndex::open(&map, self.core.subject).ok().flatten();
+        Arc::new(ReadOnly(index))
     }
 
     /// What is half full is written as it is; does not wait for it.
