@@ -120,6 +120,24 @@ fn a_log_whose_writer_was_killed_is_read_on_a_disk_that_has_no_room_left() {
 }
 
 #[test]
+fn another_listing_finds_its_samples_on_a_disk_that_has_no_room_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::open(settings(SET, "set-1", folder.path())).unwrap();
+    assert!(SET.fill(&log, 0..60));
+    drop(log);
+    // The new table takes the old one's place, and no more.
+    for listing in 1..3 {
+        let mut other = LogSettings {
+            floor: u64::MAX / 2,
+            ..settings(SET, "set-1", folder.path())
+        };
+        other.subject.index += listing;
+        let log = Log::open(other).unwrap();
+        assert_eq!(Reading::new(log, SET).whole(), 60, "listing {listing}");
+    }
+}
+
+#[test]
 fn a_log_that_nobody_uses_makes_room_for_another_dataset() {
     let folder = tempfile::tempdir().unwrap();
     let first = Log::open(settings(SET, "set-1", folder.path())).unwrap();
