@@ -43,7 +43,7 @@ impl DiskSettings {
     pub fn new(dirs: Vec<PathBuf>, bytes: Option<u64>, layout: LayoutChoice) -> Self {
         let spaces: Vec<_> = dirs.iter().filter_map(|dir| space(dir)).collect();
         let floor = spaces.iter().map(|(_, size)| size / 20).min().unwrap_or(0);
-        let usable: u64 = spaces.iter().map(|(free, _)| free / 2).sum();
+        let usable: u64 = spaces.iter().map(|(usable, _)| usable).sum();
         Self {
             bytes: bytes.unwrap_or(usable),
             floor: floor.min(MOST_FLOOR),
@@ -54,13 +54,15 @@ impl DiskSettings {
     }
 }
 
-/// Bytes for a cache in `dir`: those that are free or its own already; and the file system's size.
+/// Bytes for a cache in `dir`: half of those that are free or its own already, but never less than
+/// its own, or it would be given up bit by bit where others fill the disk; and the file system's
+/// size.
 fn space(dir: &Path) -> Option<(u64, u64)> {
     let there = dir.ancestors().find(|path| path.exists())?;
     let stat = rustix::fs::statvfs(there).ok()?;
     let own = forebay_cache::log::used(&dir.join(forebay_cache::log::FOLDER));
     Some((
-        stat.f_bavail * stat.f_frsize + own,
+        ((stat.f_bavail * stat.f_frsize + own) / 2).max(own),
         stat.f_blocks * stat.f_frsize,
     ))
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use forebay_format::chunk::{BLOCK, ENTRY, HEAD};
 use forebay_format::hash;
 
-use super::budget::{Budget, RESERVED};
+use super::budget::{Budget, RESERVED, used};
 use super::buffer::Pool;
 use super::core::{Core, Figures, Identify, Length, Traffic};
 use super::device::DeviceChoice;
@@ -301,20 +301,22 @@ impl Log {
     }
 
     fn make_index(&self, map: &Path) -> io::Result<SampleIndex> {
-        let _ = fs::remove_file(map);
         let home = &self.core.files.dirs()[0];
         let bytes = self
             .core
             .subject
             .table_bytes()
             .next_multiple_of(BLOCK as u64);
-        while home.budget.spare() < bytes + BLOCK as u64 {
+        // In place of the old one, which is in the way and has the room.
+        let old = used(map);
+        while old < bytes && home.budget.spare() + old < bytes + BLOCK as u64 {
             if !reclaim::evict_stranger(&home.folder) {
                 return Err(io::Error::other(format!(
                     "its table alone takes {bytes} bytes of disk"
                 )));
             }
         }
+        let _ = fs::remove_file(map);
         SampleIndex::create(map, self.core.subject)
     }
 
