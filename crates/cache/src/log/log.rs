@@ -309,7 +309,9 @@ impl Log {
             .next_multiple_of(BLOCK as u64);
         // In place of the old one, which is in the way and has the room.
         let old = used(map);
-        while old < bytes && home.budget.spare() + old < bytes + BLOCK as u64 {
+        while old < self.core.subject.table_bytes()
+            && home.budget.spare() + old < bytes + BLOCK as u64
+        {
             if !reclaim::evict_stranger(&home.folder) {
                 return Err(io::Error::other(format!(
                     "its table alone takes {bytes} bytes of disk"
