@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 RUST := Cargo.toml Cargo.lock $(shell find crates python/src -name '*.rs' -o -name Cargo.toml 2>/dev/null)
 
-.PHONY: help setup demo test test-rust test-python bench bench-images bench-log fuzz lint format clean
+.PHONY: help setup demo test test-rust test-python bench bench-images bench-log bench-crew bench-sim fuzz lint format clean
 
 help:
 	@echo "make demo    train on a small image dataset with torch's loader and with forebay's"
@@ -14,6 +14,8 @@ help:
 	@echo "make bench   measure against other loaders, in an environment of its own"
 	@echo "make bench-images  the same for decoded and augmented images (about an hour)"
 	@echo "make bench-log  the log on disk, as root: cold reads, layouts, a slow disk, S3 (about half an hour)"
+	@echo "make bench-crew  the crew, as root: unequal ranks, a shifting bottleneck, idle, auto (about an hour)"
+	@echo "make bench-sim  the simulator against the engine, as root (a few minutes)"
 	@echo "make fuzz    feed the decoders with mutated images until stopped, or for FUZZ=60 seconds"
 	@echo "make lint    formatting, lints, types and the arrows between the crates"
 	@echo "make setup   only set up: .venv with torch, torchvision and forebay"
@@ -45,7 +47,7 @@ test-rust:
 	cargo test --workspace --exclude forebay-python --quiet
 
 test-python: setup
-	cargo build --quiet --package forebay-testkit --bin faulty-proxy
+	cargo build --quiet --package forebay-testkit --bins
 	$(BIN)/python -m pytest
 
 bench: setup
@@ -59,6 +61,15 @@ bench-images: setup
 bench-log: setup
 	@scripts/bench_setup.sh
 	@.bench-venv/bin/python bench/log.py $(BENCH)
+
+bench-crew: setup
+	cargo build --quiet --release --package forebay-testkit --bins
+	@$(BIN)/python bench/crew.py $(BENCH)
+
+bench-sim: setup
+	cargo build --quiet --release --package forebay-testkit --bins
+	@$(BIN)/python bench/sim.py $(BENCH)
+	@cargo run --release --quiet --package forebay-sim --example rate
 
 fuzz:
 	@scripts/fuzz.sh $(FUZZ)

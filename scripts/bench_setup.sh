@@ -47,6 +47,6 @@ if [ ! -e "$ffcv_stamp" ] || [ bench/requirements-ffcv.txt -nt "$ffcv_stamp" ]; 
 fi
 .venv/bin/maturin build --release --quiet --out .data/wheels
 $peers/bin/pip install --quiet --no-deps --force-reinstall .data/wheels/forebay-*.whl
-cargo build --quiet --release --package forebay-testkit --bin faulty-proxy
+cargo build --quiet --release --package forebay-testkit --bins
 cargo build --quiet --release --package forebay-plan --example randperm
 cargo build --quiet --release --package forebay-prepare --example bare_loop

@@ -9,18 +9,20 @@ import subprocess
 import sys
 
 MAY_USE = {
+    "balance": set(),
     "plan": set(),
     "policy": set(),
     "format": set(),
     "origin": {"format"},
     "cache": {"policy", "format"},
     "prepare": set(),
-    "engine": {"plan", "origin", "cache", "prepare"},
-    "cli": {"plan", "policy", "format", "origin", "cache", "prepare", "engine"},
-    "testkit": {"plan", "policy", "format", "origin", "cache", "prepare", "engine"},
+    "engine": {"balance", "plan", "origin", "cache", "prepare"},
+    "sim": {"plan", "policy"},
+    "cli": {"plan", "policy", "format", "origin", "cache", "prepare", "engine", "sim"},
+    "testkit": {"plan", "policy", "format", "origin", "cache", "prepare", "engine", "sim"},
     "python": {"engine", "cli"},
 }
-PURE = {"plan", "policy", "format"}
+PURE = {"balance", "plan", "policy", "format", "sim"}
 # What would make a pure crate do I/O, start threads or read a clock.
 IMPURE = {"tokio", "rustix", "libc", "memmap2", "object_store", "rand"}
 

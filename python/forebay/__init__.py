@@ -15,6 +15,7 @@ from forebay._forebay import (
     __version__,
 )
 from forebay.datasets import Dataset, FileFolder, Files, ImageFolder, TarFolder
+from forebay.engine import Engine
 from forebay.loader import DataLoader
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "CorruptError",
     "DataLoader",
     "Dataset",
+    "Engine",
     "Error",
     "ExhaustedError",
     "FileFolder",

@@ -42,7 +42,7 @@ def disk_settings(
             )
         layout = "packed"
     budget = None if disk is None else in_bytes(disk, "disk")
-    dirs = _directories(cache_dir)
+    dirs = directories(cache_dir)
     asked_for = cache_dir is not None or disk is not None
     if dataset is None or budget == 0:
         return {}
@@ -51,7 +51,8 @@ def disk_settings(
     return {"cache_dirs": dirs, "disk": budget, "layout": layout}
 
 
-def _directories(cache_dir: CacheDir | None) -> list[str]:
+def directories(cache_dir: CacheDir | None) -> list[str]:
+    """The directories of a cache, checked; the default one if none is named."""
     if cache_dir is None:
         return [cache_home()]
     if isinstance(cache_dir, str | os.PathLike):

@@ -24,9 +24,14 @@ from forebay.workers import Crew, Maker
 if TYPE_CHECKING:
     from forebay.loader import DataLoader
 
+# Seed, epoch, first place in the epoch, places between two samples.
+Random = tuple[int, int, int, int]
+
 _KEPT_BATCHES = 32
 # Seconds; the engine waits in steps, so this is one of them.
 _A_GLANCE = 1e-3
+# Up to so many samples an epoch begins once the coming one is known: that takes a few milliseconds.
+_KNOWN_FIRST = 100_000
 
 
 class Position:
@@ -197,11 +202,15 @@ class EngineIterator(Iterator[Any]):
         drawn, rest = position.drawn, position.rest
         assert drawn is not None
         assert rest is not None
-        self._job.begin(tag, rest, drawn.rank, self._random(position.epoch, position.consumed))
+        random = self._random(position.epoch, position.consumed)
         self._batches = rest.batches(drawn.rank)
+        if rest.len(drawn.rank) <= _KNOWN_FIRST:
+            self._job.begin(tag, rest, drawn.rank, random, self._coming(late=False))
+            return
+        self._job.begin(tag, rest, drawn.rank, random)
         self._foresee(late=False)
 
-    def _random(self, epoch: int, consumed: int) -> tuple[int, int, int, int]:
+    def _random(self, epoch: int, consumed: int) -> Random:
         """What native augmentation draws from: seed, epoch, first place in it and stride."""
         loader = self._loader
         if self._finish is None:
@@ -209,13 +218,19 @@ class EngineIterator(Iterator[Any]):
         return loader.augment_seed or 0, epoch, consumed + loader.rank, loader.world_size
 
     def _foresee(self, late: bool) -> None:
+        coming = self._coming(late)
+        if coming is not None:
+            self._job.foresee(*coming)
+
+    def _coming(self, late: bool) -> tuple[str, _forebay.Epoch, int, Random] | None:
+        """The epoch after this one, as the job wants to know it."""
         order = self._order
         coming = None if isinstance(order, HandedOver) else order.coming(self.position.epoch, late)
-        if coming is not None:
-            # Where the epoch is known by a number, that is the next one.
-            epoch = coming.saved.get("epoch", self.position.epoch + 1)
-            random = self._random(epoch, 0)
-            self._job.foresee(f"{coming.tag} from 0", coming.epoch, coming.rank, random)
+        if coming is None:
+            return None
+        # Where the epoch is known by a number, that is the next one.
+        epoch = coming.saved.get("epoch", self.position.epoch + 1)
+        return f"{coming.tag} from 0", coming.epoch, coming.rank, self._random(epoch, 0)
 
     def _ask(self, batches: int) -> None:
         """Let the sampler be as far as torch would have brought it."""

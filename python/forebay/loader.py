@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import os
-import threading
+import dataclasses
+import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,6 +17,7 @@ import torch.utils.data
 from forebay import _forebay
 from forebay.datasets import Dataset, ImageFolder
 from forebay.disk import CacheDir, disk_settings
+from forebay.engine import Engine, engine_settings, threads_of
 from forebay.images import CACHE_FORMS, MAX_PIXELS, PREPARE, preparation_of
 from forebay.iterators import EngineIterator, Position, TorchIterator
 from forebay.orders import (
@@ -30,25 +31,12 @@ from forebay.orders import (
     order_of,
 )
 from forebay.ranks import find_rank
-from forebay.sizes import in_bytes
 from forebay.state import State
 from forebay.transforms import explain
+from forebay.what_if import what_if
 from forebay.workers import Crew
 
-# More would only stand in each other's way, and a million would not start.
-_MOST_THREADS = 256
 _MOST_BATCHES_AHEAD = 1024
-
-# Held while an engine is started, so that threads that share a loader share its engine.
-_starting = threading.Lock()
-
-
-def _after_fork() -> None:
-    global _starting
-    _starting = threading.Lock()  # a thread that is not in the child may have held the old one
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class PlanSampler(torch.utils.data.Sampler[int]):
@@ -88,7 +76,9 @@ class PlanSampler(torch.utils.data.Sampler[int]):
 class DataLoader:
     """A drop-in for ``torch.utils.data.DataLoader``; see the README for what it adds.
 
-    All of torch's arguments come first, in torch's order. Then, by keyword:
+    All of torch's arguments come first, in torch's order. ``num_workers`` is the number of threads,
+    and of processes where Python steps need them; ``"auto"``: as many threads as are of use, no
+    processes. Then, by keyword:
 
     - ``seed``: the order of epoch e is, if shuffled, ``torch.randperm(n)`` under
       ``manual_seed(seed + e)``, dealt to ranks as ``DistributedSampler`` does; known ahead.
@@ -99,6 +89,8 @@ class DataLoader:
     - ``cache_dir``: a directory, or several, for samples on disk; ``disk``: their most bytes, 0
       for none; ``layout``: ``"packed"``, ``"reorder"`` or ``"auto"``. By default datasets behind
       a network are kept on disk, local files are not.
+    - ``engine``: one that several loaders share, in place of the settings above from ``memory`` on.
+    - ``split``: (loading, preparing) threads, fixed; by default found, and changed as the run goes.
     - ``on_error``: ``"raise"``, or ``"replace"`` with at most ``max_bad_samples`` bad ones.
     - ``return_index``: batches carry the samples' numbers as well.
 
@@ -117,7 +109,7 @@ class DataLoader:
         shuffle: bool | None = None,
         sampler: Any = None,
         batch_sampler: Any = None,
-        num_workers: int = 0,
+        num_workers: int | str = "auto",
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -150,6 +142,8 @@ class DataLoader:
         channels_last: bool = False,
         orient: bool = False,
         max_pixels: int = MAX_PIXELS,
+        engine: Engine | None = None,
+        split: tuple[int, int] | None = None,
     ) -> None:
         self._arguments = {name: value for name, value in locals().items() if name != "self"}
         if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
@@ -160,6 +154,8 @@ class DataLoader:
         _one_of("deal", deal, ("strided", "batches"))
         if deal == "batches" and not even:
             raise ValueError('even=False goes with deal="strided" only: batches are dealt evenly')
+        # torch itself says what is wrong with a number.
+        processes = threads_of(num_workers) if isinstance(num_workers, str) else num_workers
         chosen = sampler is not None or batch_sampler is not None
         self.rank, self.world_size = find_rank(rank, world_size)
         seed = _choose_seed(seed, chosen, generator, self.world_size, rank, world_size)
@@ -188,7 +184,7 @@ class DataLoader:
                 shuffle,
                 sampler,
                 batch_sampler,
-                num_workers,
+                processes,
                 collate_fn,
                 pin_memory,
                 drop_last,
@@ -214,24 +210,21 @@ class DataLoader:
         if max_bad_samples < 0:
             raise ValueError(f"max_bad_samples={max_bad_samples} is negative")
         self.max_bad_samples = min(max_bad_samples, 2**32)
-        self._engine_settings: dict[str, Any] = {
-            "memory": in_bytes(memory, "memory"),
-            "readahead": in_bytes(readahead, "readahead"),
-            "policy": _one_of("policy", policy, _forebay.POLICIES),
-            "threads": min(num_workers, _MOST_THREADS),
-            "epoch": _length(self._torch.sampler),
-        }
+        settings = engine_settings(memory, readahead, policy, num_workers, split)
+        settings["epoch"] = _length(self._torch.sampler)
         self.depth = min(max(2, prefetch_factor or 2), _MOST_BATCHES_AHEAD) + 1
         self.native = _reads_natively(dataset)
+        if engine is not None:
+            self._check_engine(engine)
         if not self.native and (return_index or on_error == "replace"):
             name = "return_index=True" if return_index else 'on_error="replace"'
             raise ValueError(f"{name} needs a dataset of forebay's, as it is")
-        self._engine_settings |= disk_settings(
+        settings |= disk_settings(
             dataset if self.native and isinstance(dataset, Dataset) else None,
             cache_dir,
             disk,
             layout,
-            memory=self._engine_settings["memory"],
+            memory=settings["memory"],
             known_ahead=self.world_size == 1 and not isinstance(order, HandedOver),
         )
         self.preparation = preparation_of(
@@ -242,11 +235,15 @@ class DataLoader:
             channels_last=channels_last,
             orient=orient,
             max_pixels=max_pixels,
-            memory=self._engine_settings["memory"],
+            memory=settings["memory"] if engine is None else engine.memory,
         )
         # Worker processes read lent images in the memory tier itself.
-        self._engine_settings["shared"] = bool(self.preparation.lends and num_workers)
-        self._engine: _forebay.Engine | None = None
+        settings["shared"] = bool(self.preparation.lends and processes)
+        if engine is not None and settings["shared"]:
+            # Nobody else maps the memory of an engine that is shared.
+            self.preparation = dataclasses.replace(self.preparation, lends=0)
+        self._engine = Engine.of(settings) if engine is None else engine
+        self.owns_engine = engine is None
         self._spare: list[tuple[_forebay.Engine, _forebay.Job]] = []
         self.spare_crews: list[Crew] = []
         self._epoch = 0
@@ -260,6 +257,16 @@ class DataLoader:
         self.augment_seed = seed
         self.torch_figures: dict[str, Any] = {"batches": 0, "waited_seconds": 0.0}
         self.warned_of_slabs = False
+
+    def _check_engine(self, engine: Engine) -> None:
+        if not isinstance(engine, Engine):
+            raise TypeError(f"engine={engine!r} is not a forebay.Engine")
+        if not self.native:
+            raise ValueError("engine= needs a dataset of forebay's, as it is")
+        own = ("memory", "readahead", "policy", "cache_dir", "disk", "layout", "split")
+        given = [name for name in own if self._arguments[name] != _DEFAULTS[name]]
+        if given:
+            raise ValueError(f"{given[0]}= is the engine's; hint: pass it to forebay.Engine()")
 
     # -- torch's attributes -----------------------------------------------------------
 
@@ -417,21 +424,23 @@ class DataLoader:
         figures: dict[str, Any] = {} if live is None else live.stats()
         if not figures and self._spare:
             figures = self._spare[-1][1].stats()
-        if self._engine is not None and self._engine.is_ours:
-            figures = {**figures, **self._engine.stats()}
-        return figures
+        return {**figures, **self._engine.stats()}
+
+    what_if = what_if
 
     def explain(self) -> str:
         """Which steps of the images' transform are native, which are Python, and why."""
         return explain(self.preparation.translation)
 
     def close(self) -> None:
-        """End threads, idle workers and network now, rather than when the loader is dropped."""
+        """End threads, idle workers and network now, rather than when the loader is dropped.
+
+        An engine that was passed in goes on: others may use it.
+        """
         self._spare = []
         self.spare_crews = []
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
+        if self.owns_engine:
+            self._engine.close()
 
     # -- what the iterators need ------------------------------------------------------
 
@@ -440,20 +449,20 @@ class DataLoader:
 
         The borrower holds the engine too: without it, nobody works for the job.
         """
-        with _starting:
-            engine = self._engine
-            if engine is None or not engine.is_ours:
-                self._spare = []
-                engine = self._engine = _forebay.Engine(**self._engine_settings)
-            while self._spare:
+        engine = self._engine.start()
+        while True:
+            try:
                 made_by, job = self._spare.pop()
-                if made_by is engine:
-                    return engine, job
+            except IndexError:
+                break
+            if made_by is engine:
+                return engine, job
         return engine, engine.job(
             self.dataset.native,
             depth=self.depth,
             on_error=self.on_error,
             max_bad_samples=self.max_bad_samples,
+            rank=self.rank if self.world_size > 1 else None,
             **self.preparation.job_settings((self.depth + self.lookahead) * (self.batch_size or 1)),
         )
 
@@ -462,7 +471,7 @@ class DataLoader:
 
         Called by `__del__` at any moment, so it takes no lock.
         """
-        if engine is self._engine and engine.is_ours:
+        if engine is self._engine.native:
             self._spare.append((engine, job))
 
     def draw_base_seed(self) -> bool:
@@ -477,6 +486,11 @@ class DataLoader:
         if self.augment_seed is None and self.preparation.recipe is not None:
             self.augment_seed = self.base_seed
         return True
+
+    @property
+    def engine(self) -> Engine:
+        """Its memory, threads and network; others' too unless ``owns_engine``."""
+        return self._engine
 
     def planned_torch(self, make_batches: Callable[[DataLoader], Any]) -> tuple[Any, Any]:
         """torch's loader on our order, and the batch sampler that it asks."""
@@ -514,6 +528,12 @@ class DataLoader:
     def lookahead(self) -> int:
         """Batches that torch would have asked for ahead of what it yielded."""
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
+
+
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(DataLoader.__init__).parameters.items()
+}
 
 
 def _reads_natively(dataset: Any) -> bool:

@@ -15,7 +15,7 @@ import base64
 import hashlib
 import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -110,7 +110,14 @@ class Planned:
         self._what = f"{samples} {seed} {batching} {share}"
         self._seed = seed
         self._share = share
+        self._batching = batching
+        self._samples = samples
         self._plan = _plan(samples, batching, share, seed=seed)
+
+    def plan(self, batch_size: int | None, world: int) -> _forebay.Plan:
+        """The same order in other batches, or dealt to other ranks."""
+        batching = replace(self._batching, size=batch_size)
+        return _plan(self._samples, batching, replace(self._share, world=world), seed=self._seed)
 
     def begin(self, epoch: int) -> Drawn:
         saved = {"kind": "planned", "seed": self._seed, "epoch": epoch}

@@ -28,8 +28,8 @@ pub(crate) struct Engine(Native<core::Engine>);
 impl Engine {
     #[new]
     #[pyo3(signature = (
-        *, memory, readahead, policy, threads, epoch=None, cache_dirs=None, disk=None,
-        layout="auto", shared=false
+        *, memory, readahead, policy, threads, split=None, epoch=None, cache_dirs=None,
+        disk=None, layout="auto", shared=false
     ))]
     #[allow(clippy::too_many_arguments)] // by name, from Python
     fn new(
@@ -38,6 +38,7 @@ impl Engine {
         readahead: u64,
         policy: &str,
         threads: usize,
+        split: Option<(usize, usize)>,
         epoch: Option<u64>,
         cache_dirs: Option<Vec<PathBuf>>,
         disk: Option<u64>,
@@ -53,6 +54,7 @@ impl Engine {
             policy,
             disk,
             threads,
+            split: split.map(|(load, prepare)| core::FixedSplit { load, prepare }),
             shared,
         };
         let engine = py
@@ -75,7 +77,10 @@ impl Engine {
     }
 
     /// A new job on a dataset. `lend`: images of how many pixels at most are lent, and how many.
-    #[pyo3(signature = (dataset, *, depth, on_error, max_bad_samples, recipe=None, lend=None, cache_form="auto"))]
+    #[pyo3(signature = (
+        dataset, *, depth, on_error, max_bad_samples, rank=None, recipe=None, lend=None,
+        cache_form="auto"
+    ))]
     #[allow(clippy::too_many_arguments)]
     fn job(
         &self,
@@ -83,6 +88,7 @@ impl Engine {
         depth: usize,
         on_error: &str,
         max_bad_samples: usize,
+        rank: Option<u32>,
         recipe: Option<&Recipe>,
         lend: Option<(u64, u64)>,
         cache_form: &str,
@@ -101,6 +107,7 @@ impl Engine {
             depth,
             on_error,
             max_bad_samples,
+            rank,
             preparation: recipe.map(|recipe| core::PreparationSettings {
                 recipe: recipe.0.clone(),
                 cache_form,
@@ -123,7 +130,8 @@ impl Engine {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.0.get()?.stats();
         let dict = PyDict::new(py);
-        dict.set_item("threads", stats.threads)?;
+        dict.set_item("threads", stats.crew.threads)?;
+        crew_figures(&dict, &stats.crew)?;
         let memory = PyDict::new(py);
         memory.set_item("capacity_bytes", stats.memory.capacity)?;
         memory.set_item("used_bytes", stats.memory.used)?;
@@ -143,6 +151,43 @@ impl Engine {
     fn close(&mut self, py: Python<'_>) {
         py.detach(|| self.0.close());
     }
+}
+
+fn crew_figures(dict: &Bound<'_, PyDict>, crew: &core::CrewStats) -> PyResult<()> {
+    let py = dict.py();
+    let figures = PyDict::new(py);
+    figures.set_item("prepare", crew.prepare)?;
+    figures.set_item("moves", crew.moves)?;
+    let queues = crew.queues.iter().map(|queue| {
+        let entry = PyDict::new(py);
+        entry.set_item("rank", queue.rank)?;
+        entry.set_item("load", queue.load)?;
+        entry.set_item("step_seconds", queue.step_seconds)?;
+        entry.set_item("wait_seconds", queue.wait_seconds)?;
+        Ok(entry)
+    });
+    figures.set_item("queues", queues.collect::<PyResult<Vec<_>>>()?)?;
+    let residuals = PyDict::new(py);
+    residuals.set_item("prepare", crew.prepare_residual)?;
+    let [memory, log, peer, origin] = crew.tier_residuals;
+    for (tier, residual) in [
+        ("memory", memory),
+        ("log", log),
+        ("peer", peer),
+        ("origin", origin),
+    ] {
+        residuals.set_item(tier, residual)?;
+    }
+    figures.set_item("residuals", residuals)?;
+    dict.set_item("crew", figures)?;
+    if let Some(found) = crew.bottleneck {
+        let bottleneck = PyDict::new(py);
+        bottleneck.set_item("stage", found.stage)?;
+        bottleneck.set_item("rank", found.rank)?;
+        bottleneck.set_item("changes", found.changes)?;
+        dict.set_item("bottleneck", bottleneck)?;
+    }
+    Ok(())
 }
 
 fn log_figures<'py>(
@@ -233,8 +278,9 @@ pub(crate) struct Job(Native<core::Job>);
 
 #[pymethods]
 impl Job {
-    /// Begins a planned epoch. `random` is what its images are augmented from.
-    #[pyo3(signature = (tag, epoch, rank, random=(0, 0, 0, 0)))]
+    /// Begins a planned epoch. `random` is what its images are augmented from; `coming` is the
+    /// epoch after it, in the same words, if that is known already.
+    #[pyo3(signature = (tag, epoch, rank, random=(0, 0, 0, 0), coming=None))]
     fn begin(
         &self,
         py: Python<'_>,
@@ -242,14 +288,24 @@ impl Job {
         epoch: &Epoch,
         rank: u32,
         random: DrawsTuple,
+        coming: Option<(String, PyRef<'_, Epoch>, u32, DrawsTuple)>,
     ) -> PyResult<()> {
         let job = self.0.get()?;
-        let sequence = core::Sequence::Planned {
+        let planned = |epoch: &Epoch, rank| core::Sequence::Planned {
             epoch: epoch.0.clone(),
             rank,
         };
-        py.detach(|| job.begin(tag, sequence, draws(random)))
-            .map_err(errors::engine)
+        let sequence = planned(epoch, rank);
+        let coming = coming.map(|(tag, epoch, rank, random)| core::Coming {
+            tag,
+            sequence: planned(&epoch, rank),
+            draws: draws(random),
+        });
+        let begun = py.detach(|| match coming {
+            None => job.begin(tag, sequence, draws(random)),
+            Some(coming) => job.begin_before(tag, sequence, draws(random), coming),
+        });
+        begun.map_err(errors::engine)
     }
 
     /// Begins an epoch whose batches are handed over by `push`.
@@ -313,6 +369,12 @@ impl Job {
             for text in job.take_warnings() {
                 warn(py, &text)?;
             }
+            if let Some(text) = job.take_news() {
+                let logger = py
+                    .import("logging")?
+                    .call_method1("getLogger", ("forebay",))?;
+                logger.call_method1("info", (text,))?;
+            }
             match next {
                 core::Next::Batch(batch) => return hand_over(py, batch, with_ids).map(Some),
                 core::Next::End => return Ok(None),
@@ -372,6 +434,11 @@ impl Job {
         dict.set_item("replaced_samples", stats.replaced)?;
         dict.set_item("epochs_foreseen", stats.epochs_foreseen)?;
         dict.set_item("decoded_samples", stats.decoded)?;
+        dict.set_item("reading_seconds", stats.reading_seconds)?;
+        dict.set_item("prepared_samples", stats.prepared)?;
+        dict.set_item("preparing_seconds", stats.preparing_seconds)?;
+        dict.set_item("steps", stats.steps)?;
+        dict.set_item("stepping_seconds", stats.stepping_seconds)?;
         dict.set_item("slabs_out", stats.slabs_out)?;
         dict.set_item("slabs_made", stats.slabs_made)?;
         dict.set_item("slab_peak_bytes", stats.slab_peak_bytes)?;
@@ -497,6 +564,7 @@ fn process_engine() -> PyResult<Arc<core::Engine>> {
         policy: find_policy("minio", None)?,
         disk: None,
         threads: 1,
+        split: None,
         shared: false,
     };
     let made = Arc::new(core::Engine::new(settings).map_err(errors::engine)?);

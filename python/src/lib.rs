@@ -8,6 +8,7 @@ mod orders;
 mod plan;
 mod recipe;
 mod tensor;
+mod what_if;
 
 use pyo3::prelude::*;
 
@@ -31,6 +32,8 @@ mod _forebay {
     use super::plan::{Epoch, Plan};
     #[pymodule_export]
     use super::recipe::Recipe;
+    #[pymodule_export]
+    use super::what_if::what_if;
     use super::*;
 
     /// Runs the `forebay` command; its exit code.

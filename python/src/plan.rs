@@ -11,7 +11,7 @@ use crate::errors;
 
 /// Which sample each rank needs in each batch of each epoch.
 #[pyclass(frozen, module = "forebay._forebay")]
-pub(crate) struct Plan(core::Plan);
+pub(crate) struct Plan(pub(crate) core::Plan);
 
 #[pymethods]
 impl Plan {

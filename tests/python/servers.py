@@ -1,9 +1,10 @@
-"""A real S3 server and a proxy that breaks its answers, for tests and benchmarks.
+"""A real S3 server, a proxy that breaks its answers, and slow files, for tests and benchmarks.
 
     client ---> faulty-proxy ---> SeaweedFS          all on loopback, on free ports
+    reader ---> slow-files ---> a directory          a mount, which needs root
 
-Both end with the process that started them, however it ends: the kernel kills the server
-with its parent, and the proxy leaves when its standard input closes.
+All end with the process that started them, however it ends: the kernel kills the server
+with its parent, and the others leave when their standard input closes.
 """
 
 from __future__ import annotations
@@ -201,45 +202,41 @@ def storage_options(endpoint: str, **changes: str) -> dict[str, str]:
     return options | changes
 
 
-class FaultyProxy:
-    """The `faulty-proxy` program before a server. Rules are explained in its `--help`."""
+class Controlled:
+    """A program of the testkit with a control port; it ends when its stdin closes."""
 
-    def __init__(self, upstream: str, *rules: str, delay_ms: int = 0) -> None:
+    def __init__(self, name: str, *arguments: str, says: str) -> None:
         target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
-        built = [target / kind / "faulty-proxy" for kind in ("release", "debug")]
+        built = [target / kind / name for kind in ("release", "debug")]
         built.sort(key=lambda path: -path.stat().st_mtime if path.exists() else 0)
-        command = [program("faulty-proxy", "FOREBAY_FAULTY_PROXY", built)]
-        command += ["--upstream", upstream, "--delay-ms", str(delay_ms)]
-        for rule in rules:
-            command += ["--rule", rule]
+        variable = f"FOREBAY_{name.upper().replace('-', '_')}"
         pipe = subprocess.PIPE
+        self.name = name
         self.process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, text=True, start_new_session=True
+            [program(name, variable, built), *arguments],
+            stdin=pipe,
+            stdout=pipe,
+            text=True,
+            start_new_session=True,
         )
-        self.endpoint = self._address("listening")
-        self.control = self._address("control")
+        self.place = self._said(says)
+        self.control = f"http://{self._said('control')}"
 
-    def _address(self, word: str) -> str:
+    def _said(self, word: str) -> str:
         assert self.process.stdout is not None
-        line = self.process.stdout.readline().split()
-        if len(line) != 2 or line[0] != word:
+        first, _, rest = self.process.stdout.readline().rstrip("\n").partition(" ")
+        if first != word:
             self.close()
-            raise RuntimeError(f"faulty-proxy did not start: {line}")
-        return f"http://{line[1]}"
+            raise RuntimeError(f"{self.name} did not start: {first} {rest}")
+        return rest
 
-    def _ask(self, path: str, body: bytes | None = None) -> dict[str, Any]:
-        with urllib.request.urlopen(self.control + path, data=body, timeout=60) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-
-    def set(self, *rules: str, delay_ms: int = 0, mbps: float | None = None) -> None:
-        """Puts other faults in force, from the next request on; none, if none are given."""
-        faults = {"delay_ms": delay_ms, "mbps": mbps, "rules": rules}
-        self._ask("/faults", json.dumps(faults).encode())
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The control port's answer; with a body, settings are changed."""
+        return ask_control(self.control + path, body)
 
     def counts(self) -> dict[str, Any]:
-        """Requests by method, connections, faults, bytes, most in flight: since the start."""
-        return self._ask("/counts")
+        """What has passed since the start: requests, bytes, most in flight, ..."""
+        return self.ask("/counts")
 
     def close(self) -> None:
         """Closes its stdin, on which it ends."""
@@ -252,3 +249,49 @@ class FaultyProxy:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def ask_control(url: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Asks a control port, also of a program that another process started."""
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(url, data=data, timeout=60) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+class FaultyProxy(Controlled):
+    """The `faulty-proxy` program before a server. Rules are explained in its `--help`."""
+
+    def __init__(self, upstream: str, *rules: str, delay_ms: int = 0) -> None:
+        arguments = ["--upstream", upstream, "--delay-ms", str(delay_ms)]
+        for rule in rules:
+            arguments += ["--rule", rule]
+        super().__init__("faulty-proxy", *arguments, says="listening")
+        self.endpoint = f"http://{self.place}"
+
+    def set(self, *rules: str, delay_ms: int = 0, mbps: float | None = None) -> None:
+        """Puts other faults in force, from the next request on; none, if none are given."""
+        self.ask("/faults", {"delay_ms": delay_ms, "mbps": mbps, "rules": rules})
+
+
+class SlowFiles(Controlled):
+    """The `slow-files` program: a directory as a slow file server would show it.
+
+    It needs root and /dev/fuse; `missing` says which is not there.
+    """
+
+    @staticmethod
+    def missing() -> str:
+        """Why nothing can be mounted here; empty if it can."""
+        if os.geteuid() != 0:
+            return "mounting needs root"
+        return "" if Path("/dev/fuse").exists() else "there is no /dev/fuse"
+
+    def __init__(self, source: Path, mount: Path, *, delay_ms: int = 0) -> None:
+        arguments = ["--source", str(source), "--mount", str(mount), "--delay-ms", str(delay_ms)]
+        super().__init__("slow-files", *arguments, says="mounted")
+        self.root = Path(self.place)
+
+    def set(self, *, delay_ms: int = 0, mbps: float | None = None) -> None:
+        """Makes it faster or slower, from the next open or read on."""
+        self.ask("/slowness", {"delay_ms": delay_ms, "mbps": mbps})

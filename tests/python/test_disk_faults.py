@@ -44,14 +44,18 @@ def check(batch):
         assert sample.numpy().tobytes() == content(number, SIZE + number % 7), f"sample {number}"
 
 
-def train(loader, epochs, meanwhile=None):
-    """The RuntimeWarnings of whole epochs of right bytes; ``meanwhile`` is called in the first."""
+def train(loader, epochs, meanwhile=None, each=lambda: None):
+    """The RuntimeWarnings of whole epochs of right bytes.
+
+    ``meanwhile`` is called once, in the first epoch; ``each`` after each batch.
+    """
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for epoch in range(epochs):
             seen = 0
             for at, batch in enumerate(loader):
                 check(batch)
+                each()
                 seen += len(batch[2])
                 if meanwhile is not None and epoch == 0 and at == 8:
                     meanwhile()
@@ -65,17 +69,22 @@ class Du:
     def __init__(self, directory):
         self.most = self.looks = 0
         self._directory = directory
+        self._one_at_a_time = threading.Lock()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._keep_looking)
 
-    def _look(self):
-        while not self._ending.is_set():
-            command = ["du", "-s", "--block-size=1", self._directory]
+    def look(self):
+        """Asks once more."""
+        command = ["du", "-s", "--block-size=1", self._directory]
+        with self._one_at_a_time:
             said = subprocess.run(command, capture_output=True, text=True)
             if said.stdout:
                 self.most = max(self.most, int(said.stdout.split()[0]))
                 self.looks += 1
-            self._ending.wait(0.002)
+
+    def _keep_looking(self):
+        while not self._ending.wait(0.002):
+            self.look()
 
     def __enter__(self):
         self._thread.start()
@@ -164,7 +173,7 @@ def test_a_small_budget_is_never_passed_by_a_byte(folder, tmp_path, layout):
         cache.mkdir()
         with Du(cache) as du:
             loader = make(folder, cache, disk=budget, layout=layout)
-            said = train(loader, 3)
+            said = train(loader, 3, each=du.look)
             figures = loader.stats()["log"]
             loader.close()
         assert said == []
@@ -199,13 +208,14 @@ def test_a_read_only_directory_without_a_log_is_said_once_and_done_without(folde
     assert str(point) in said[0]
 
 
-def test_a_log_on_a_read_only_disk_is_read(folder, disk):
+@either_layout
+def test_a_log_on_a_read_only_disk_is_read(folder, disk, layout):
     point, remount = disk
-    loader = make(folder, point / "cache", layout="packed")
+    loader = make(folder, point / "cache", layout=layout)
     assert train(loader, 2) == []
     loader.close()
     remount("ro")
-    loader = make(folder, point / "cache")
+    loader = make(folder, point / "cache", layout=layout)
     said = train(loader, 3)
     figures = loader.stats()
     loader.close()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import forebay
 import pytest
 from botocore.exceptions import ClientError, HTTPClientError, ResponseStreamingError
-from servers import s3_client
+from servers import SlowFiles, s3_client
 
 
 def status(caught: pytest.ExceptionInfo[ClientError]) -> int:
@@ -51,3 +52,32 @@ def test_a_rule_breaks_requests_until_it_is_lifted(bucket, faulty_proxy):
     proxy.set()
     assert client.get_object(Bucket=name, Key="x")["Body"].read() == b"1" * 10_000
     assert proxy.counts()["faults"] == 3
+
+
+@pytest.fixture
+def slow_files(tmp_path, folder):
+    """The small folder behind a slow mount."""
+    reason = SlowFiles.missing()
+    if reason:
+        pytest.skip(reason)
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    files = SlowFiles(folder, mount)
+    yield files
+    files.close()
+    assert not mount.is_mount()
+
+
+def test_every_loader_reads_slow_files_anew(folder, slow_files):
+    def samples(root):
+        loader = forebay.DataLoader(forebay.FileFolder(root), batch_size=4, seed=1, shuffle=True)
+        return [bytes(data.numpy()) for batch, _ in loader for data in batch]
+
+    wanted = samples(folder)
+    slow_files.set(delay_ms=2)
+    for readers in (1, 2):
+        assert samples(slow_files.root) == wanted
+        counts = slow_files.counts()
+        # More, if a loader has begun to read its next epoch.
+        assert counts["opens"] >= readers * len(wanted)
+        assert counts["bytes_out"] >= readers * sum(map(len, wanted))

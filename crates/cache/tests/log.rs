@@ -144,7 +144,8 @@ fn what_was_written_is_read_again_here_and_after_a_restart() {
         let reading = Reading::new(log);
         assert_eq!(reading.whole(), SAMPLES as usize);
         let stats = reading.reader.log().stats();
-        assert!(stats.requests < u64::from(SAMPLES) / 4, "{stats:?}");
+        // Neighbours are read together, as many as a buffer of four samples holds.
+        assert!(stats.requests < u64::from(SAMPLES) / 3, "{stats:?}");
         drop(reading);
         let reading = Reading::new(Log::open(settings).unwrap());
         assert_eq!(reading.whole(), SAMPLES as usize);

@@ -280,7 +280,8 @@ fn look(orders: &Orders, reports: &[Report], random: &mut Random) -> (Found, u64
             last.insert(report.id, *report);
         }
     }
-    // Its bytes are: a segment that was given up may have left its number to another.
+    // Its bytes are: where the table was lost, a segment that was given up may have left its number
+    // to another.
     let is_there = |report: &Report| {
         let dir = &dirs[usize::from(report.dir)].join(HOME);
         let path = dir.join(format!("{:08}.segment", report.segment));

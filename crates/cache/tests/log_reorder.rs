@@ -1,11 +1,14 @@
-//! The reordered log from its handle: epochs in their orders, restarts, little room, kills.
+//! The reordered log from its handle: epochs in their orders, restarts, little room, disks that
+//! cannot be written to.
 
 mod log_rig;
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_cache::log::{LayoutChoice, Log, LogSettings, Order};
-use log_rig::{Random, Reading, Set};
+use log_rig::{HOME, Random, Reading, Set, device};
 
 const SET: Set = Set {
     samples: 400,
@@ -109,6 +112,36 @@ fn where_the_log_is_small_what_comes_first_is_kept_and_the_budget_holds() {
 }
 
 #[test]
+fn a_smaller_budget_is_kept_from_the_next_opening_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let reading = Reading::new(Log::open(settings(folder.path(), 64 << 20)).unwrap(), SET);
+    epoch(&reading, 0, |_| {});
+    drop(reading);
+    let limit = 4 << 20;
+    let log = Log::open(settings(folder.path(), limit)).unwrap();
+    let used = log.stats().disk_bytes;
+    assert!(used <= limit && used > limit / 2, "{used} of {limit}");
+    let next = order(1);
+    let there: Vec<_> = next
+        .ids
+        .iter()
+        .map(|&id| log.find(id, 1).is_some())
+        .collect();
+    let kept = there.iter().filter(|&&there| there).count();
+    assert!(
+        kept > 100 && there[..kept].iter().all(|&there| there),
+        "what comes first is kept"
+    );
+    let reading = Reading::new(log, SET);
+    for seed in 1..4 {
+        epoch(&reading, seed, |log| {
+            assert!(log.stats().disk_bytes <= limit);
+        });
+    }
+    assert_eq!(reading.log().stats().corrupt, 0);
+}
+
+#[test]
 fn another_run_finds_what_is_there_in_any_order() {
     let folder = tempfile::tempdir().unwrap();
     let reading = Reading::new(Log::open(settings(folder.path(), 64 << 20)).unwrap(), SET);
@@ -184,7 +217,7 @@ fn the_other_layout_begins_anew_and_leaves_nothing_behind() {
     };
     let log = Log::open(packed).unwrap();
     assert_eq!(log.stats().layout, "packed");
-    let left: Vec<_> = std::fs::read_dir(folder.path().join(log_rig::HOME))
+    let left: Vec<_> = std::fs::read_dir(folder.path().join(HOME))
         .unwrap()
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().contains("order"))
@@ -197,4 +230,70 @@ fn the_other_layout_begins_anew_and_leaves_nothing_behind() {
         ..settings(folder.path(), 64 << 20)
     };
     assert_eq!(Log::open(auto).unwrap().stats().layout, "packed");
+}
+
+#[test]
+fn a_log_that_nobody_can_write_is_read_in_any_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let reading = Reading::new(Log::open(settings(folder.path(), 64 << 20)).unwrap(), SET);
+    epoch(&reading, 0, |_| {});
+    reading.log().close();
+    assert_eq!(reading.whole(), SET.samples as usize, "of a closed log");
+    drop(reading);
+    // As on a disk that is mounted read-only: the lease cannot be written.
+    let lease = folder.path().join(HOME).join("lease");
+    std::fs::remove_file(&lease).unwrap();
+    std::fs::create_dir(&lease).unwrap();
+    let settings = settings(folder.path(), 64 << 20);
+    let warnings = settings.warnings.clone();
+    let reading = Reading::new(Log::open(settings).unwrap(), SET);
+    let said = warnings.take();
+    assert!(
+        said.len() == 1 && said[0].contains("is still read"),
+        "{said:?}"
+    );
+    for seed in [1, 77, 78] {
+        assert_eq!(epoch(&reading, seed, |_| {}), 0, "epoch {seed}");
+    }
+    let stats = reading.log().stats();
+    assert_eq!(
+        (stats.layout, stats.writes, stats.corrupt),
+        ("reorder", false, 0)
+    );
+    assert_eq!(warnings.take(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_there_when_writing_fails_is_read_from_then_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let broken = Arc::new(AtomicBool::new(false));
+    let is_broken = broken.clone();
+    let settings = LogSettings {
+        device: device(move |op| {
+            let fails = op.write && is_broken.load(Ordering::SeqCst);
+            fails.then(|| Err(std::io::Error::from_raw_os_error(5)))
+        }),
+        ..settings(folder.path(), 64 << 20)
+    };
+    let warnings = settings.warnings.clone();
+    let reading = Reading::new(Log::open(settings).unwrap(), SET);
+    epoch(&reading, 0, |_| {});
+    let batches = Cell::new(0);
+    let origin = epoch(&reading, 1, |log| {
+        batches.set(batches.get() + 1);
+        broken.store(batches.get() > 4, Ordering::SeqCst);
+        log.flush();
+    });
+    assert_eq!(origin, 0);
+    let said = warnings.take();
+    assert!(
+        said.len() == 1 && said[0].contains("is still read"),
+        "{said:?}"
+    );
+    // What was on its way when it failed is lost, and no more.
+    let lost = epoch(&reading, 2, |_| {});
+    assert!(lost <= 2 * BATCH, "{lost} samples are lost");
+    for seed in 3..6 {
+        assert_eq!(epoch(&reading, seed, |_| {}), lost, "epoch {seed}");
+    }
 }

@@ -4,6 +4,7 @@
 mod log_rig;
 
 use std::path::Path;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_cache::log::{Log, LogSettings, used};
@@ -198,6 +199,48 @@ fn the_budget_holds_however_many_datasets_come() {
 }
 
 #[test]
+fn the_budget_holds_when_several_datasets_come_at_once() {
+    const TOGETHER: usize = 4;
+    // Tables of half a megabyte, and room for one or for two.
+    let set = Set {
+        samples: 32_768,
+        longest: 40,
+        version: 0,
+    };
+    for (round, disk) in [700 << 10, 1200 << 10]
+        .into_iter()
+        .cycle()
+        .take(40)
+        .enumerate()
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let begin = Barrier::new(TOGETHER);
+        let open = |number| {
+            let settings = LogSettings {
+                disk,
+                ..settings(set, &format!("set-{number}"), folder.path())
+            };
+            begin.wait();
+            Log::open(settings)
+        };
+        let logs: Vec<_> = std::thread::scope(|scope| {
+            let open = &open;
+            let threads: Vec<_> = (0..TOGETHER)
+                .map(|number| scope.spawn(move || open(number)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        let used = used(&folder.path().join("log"));
+        assert!(used <= disk, "round {round}: {used} bytes of {disk}");
+        let writers = logs.iter().flatten().filter(|log| log.is_writer());
+        assert!(writers.count() > 0, "round {round}: nobody has a log");
+    }
+}
+
+#[test]
 fn a_disk_that_cannot_be_written_costs_no_other_dataset_its_log() {
     static BROKEN: AtomicBool = AtomicBool::new(false);
     let folder = tempfile::tempdir().unwrap();
@@ -235,6 +278,60 @@ fn a_smaller_budget_is_kept_from_the_next_opening_on() {
     SET.fill(&log, 0..SET.samples);
     let used = used(&folder.path().join("log"));
     assert!(used <= BUDGET / 2, "{used} bytes of {}", BUDGET / 2);
+}
+
+#[test]
+fn a_reader_takes_no_new_segment_for_one_that_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    // Several segments: each run begins one of its own.
+    for part in 0..4 {
+        let log = Log::open(settings(SET, "set-1", folder.path())).unwrap();
+        assert!(SET.fill(&log, part * 25..(part + 1) * 25));
+    }
+    let writer = Log::open(settings(SET, "set-1", folder.path())).unwrap();
+    let reader = Log::open(settings(SET, "set-1", folder.path())).unwrap();
+    assert!(!reader.is_writer());
+    let reader = Reading::new(reader, SET);
+    assert_eq!(reader.whole(), 100);
+    drop(writer);
+    // A smaller budget costs the last segments; then there is room for others.
+    let shrunk = Log::open(LogSettings {
+        disk: BUDGET / 4,
+        ..settings(SET, "set-1", folder.path())
+    })
+    .unwrap();
+    assert!(bytes_held(SET, &shrunk) < BUDGET / 4);
+    drop(shrunk);
+    let writer = Log::open(settings(SET, "set-1", folder.path())).unwrap();
+    assert!(SET.fill(&writer, 0..100));
+    assert_eq!(reader.whole(), 100);
+    assert_eq!(reader.log().stats().corrupt, 0);
+}
+
+#[test]
+fn the_numbers_of_segments_go_on_when_all_of_them_are_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join(HOME);
+    let mut last = None;
+    for listing in [0, 0, 1] {
+        let mut settings = settings(SET, "set-1", folder.path());
+        settings.subject.index += listing;
+        let reading = Reading::new(Log::open(settings).unwrap(), SET);
+        // What the table has of segments that are gone is noticed when it is read.
+        assert_eq!(reading.whole(), 0);
+        assert!(SET.fill(reading.log(), 0..60));
+        assert_eq!(reading.whole(), 60);
+        drop(reading);
+        let segments = segments(&home);
+        assert!(
+            segments.first() > last.as_ref(),
+            "{segments:?} after {last:?}"
+        );
+        last = segments.last().cloned();
+        for segment in segments {
+            std::fs::remove_file(segment).unwrap();
+        }
+    }
 }
 
 #[test]

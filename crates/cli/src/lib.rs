@@ -6,6 +6,7 @@
 //!   forebay order ...      which samples, in which order, for which rank
 //!   forebay state ...      where a saved loader is; move it
 //!   forebay cache ...      what is kept on disk; fill it, check it, delete it
+//!   forebay sim ...        a run before the run: hits, waiting and reads, simulated
 //! ```
 //!
 //! One file a subcommand. A subcommand takes its arguments and writes to [`Output`];
@@ -20,7 +21,9 @@ mod inspect;
 mod numbers;
 mod order;
 mod output;
+mod sim;
 mod state;
+mod stop;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -29,6 +32,7 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 use output::{Output, wants_colour};
+pub use sim::door::{WhatIfError, what_if};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -38,6 +42,8 @@ Examples:
   forebay state show run/loader.json
   forebay cache warm s3://bucket/train --images --disk 200GiB
   forebay cache status
+  forebay sim what-if s3://bucket/train --images --memory 8GiB,64GiB --step-ms 120
+  forebay sim paper lobster
 
 Exit codes:
   0  done
@@ -68,6 +74,7 @@ enum Command {
     Order(order::Arguments),
     State(state::Arguments),
     Cache(cache::Arguments),
+    Sim(sim::Arguments),
 }
 
 /// Runs the command with these arguments, the program's name being the first; gives
@@ -84,6 +91,7 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> i32 {
         Command::Order(arguments) => order::run(&arguments, &mut out),
         Command::State(arguments) => state::run(arguments, &mut out),
         Command::Cache(arguments) => cache::run(arguments, &mut out),
+        Command::Sim(arguments) => sim::run(arguments, &mut out),
     };
     let done = done.and_then(|()| out.flush());
     done.map_or_else(Failure::report, |()| 0)

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use forebay_cache::log::{
-    Answer, DeviceChoice, LayoutChoice, Log, LogSettings, Order, Reader, Subject, Warnings,
+    Answer, DeviceChoice, LayoutChoice, Log, LogSettings, LogStats, Order, Reader, Subject,
+    Warnings,
 };
 use forebay_origin::Dataset;
 
@@ -168,10 +169,15 @@ impl Disk {
         }
     }
 
-    /// The first log that is open, for the figures.
-    pub(crate) fn any(&self) -> Option<Arc<LogReader>> {
+    /// The device of the logs that are open, and their figures together.
+    pub(crate) fn stats(&self) -> Option<(&'static str, LogStats)> {
         let logs = self.logs.lock().expect("the engine's lock");
-        logs.values().flatten().next().cloned()
+        let readers: Vec<_> = logs.values().flatten().cloned().collect();
+        drop(logs);
+        let device = readers.first()?.device();
+        let figures = readers.iter().map(|reader| reader.log().stats());
+        let together = figures.reduce(|sum, one| sum.and(&one))?;
+        Some((device, together))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The engine: what all jobs of a process share.
 
 use std::fs::File;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use forebay_cache::log::{Log, Warnings};
@@ -8,7 +9,7 @@ use forebay_cache::{MemoryTier, Policy};
 use forebay_origin::Dataset;
 
 use crate::Error;
-use crate::crew::{Board, Crew, PATIENCE, with_signals_blocked};
+use crate::crew::{Board, Crew, CrewSettings, FixedSplit, PATIENCE, with_signals_blocked};
 use crate::disk::{Disk, DiskSettings};
 use crate::job::{Job, JobSettings};
 use crate::stats::EngineStats;
@@ -25,8 +26,10 @@ pub struct EngineSettings {
     pub policy: Box<dyn Policy>,
     /// Where samples are kept on disk, if they are.
     pub disk: Option<DiskSettings>,
-    /// Threads; 0 for as many as the process may use cores.
+    /// Threads; 0 for as many as turn out to be of use.
     pub threads: usize,
+    /// Who does what, once and for all; `None` to find out as the run goes on.
+    pub split: Option<FixedSplit>,
     /// Whether worker processes may map the memory tier, to read images that are lent to them.
     pub shared: bool,
 }
@@ -38,6 +41,8 @@ pub(crate) struct Plant {
     pub(crate) tier: MemoryTier,
     pub(crate) board: Arc<Board>,
     pub(crate) readahead: u64,
+    /// The latest tick of any job.
+    pub(crate) clock: AtomicU64,
     pub(crate) warnings: Arc<Warnings>,
     runtime: OnceLock<tokio::runtime::Handle>,
 }
@@ -63,10 +68,6 @@ pub struct Engine {
 impl Engine {
     /// Starts the crew; the runtime starts with the first remote dataset.
     pub fn new(settings: EngineSettings) -> Result<Self, Error> {
-        let threads = match settings.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
         let machine = machine_memory();
         if settings.memory > machine {
             return Err(Error::MoreThanTheMachine {
@@ -87,7 +88,10 @@ impl Engine {
             policy: settings.policy,
             shared: settings.shared,
         })?;
-        let crew = Crew::start(threads)?;
+        let crew = Crew::start(CrewSettings {
+            threads: settings.threads,
+            split: settings.split,
+        })?;
         let board = crew.board().clone();
         tier.set_on_room(Box::new({
             let board = board.clone();
@@ -97,6 +101,7 @@ impl Engine {
             tier,
             board,
             readahead,
+            clock: AtomicU64::new(0),
             warnings,
             runtime: OnceLock::new(),
         });
@@ -143,13 +148,9 @@ impl Engine {
     /// Figures so far.
     pub fn stats(&self) -> EngineStats {
         EngineStats {
-            threads: self.crew.len(),
+            crew: self.crew.stats(),
             memory: self.plant.tier.stats(),
-            log: self
-                .disk
-                .as_ref()
-                .and_then(Disk::any)
-                .map(|reader| (reader.device(), reader.log().stats())),
+            log: self.disk.as_ref().and_then(Disk::stats),
         }
     }
 

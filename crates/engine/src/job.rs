@@ -1,16 +1,19 @@
 //! A job: one user's sequence of batches on one dataset.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
+use forebay_balance::Means;
 use forebay_origin::Dataset;
-use forebay_plan::NextUse;
+use forebay_plan::{Epoch, NextUse};
 
 use crate::batch::Batch;
 use crate::cache_form::{CacheForm, FormChoice};
-use crate::crew::Employer;
+use crate::crew::{Employer, Kind, Orders, Report};
 use crate::disk::{LogReader, order};
 use crate::engine::Plant;
+use crate::lane::Lane;
 use crate::lending::{Lending, LendingSettings};
 use crate::preparation::{Preparation, PreparationSettings};
 use crate::quarantine::Quarantine;
@@ -42,10 +45,23 @@ pub struct JobSettings {
     pub on_error: OnError,
     /// With `Replace`: how many bad samples are borne.
     pub max_bad_samples: usize,
+    /// Which of the plan's ranks it is, if there are several, for the figures.
+    pub rank: Option<u32>,
     /// What is made of the samples; `None` hands them over as they are.
     pub preparation: Option<PreparationSettings>,
     /// How images are lent, decoded, to whoever goes on with them; goes without a preparation.
     pub lending: Option<LendingSettings>,
+}
+
+/// The epoch after the one that begins.
+#[derive(Debug, Clone)]
+pub struct Coming {
+    /// Names its order.
+    pub tag: String,
+    /// Its batches.
+    pub sequence: Sequence,
+    /// What its random parameters are drawn from.
+    pub draws: Draws,
 }
 
 /// The answer of [`Job::next`].
@@ -72,6 +88,9 @@ pub(crate) struct Desk {
     pub(crate) preparation: Option<Preparation>,
     pub(crate) log: Option<Arc<LogReader>>,
     pub(crate) lending: Option<Lending>,
+    /// Requests in flight.
+    pub(crate) lane: Lane,
+    rank: Option<u32>,
     pool: SlabPool,
     window: Mutex<Window>,
     complete: Condvar,
@@ -120,25 +139,76 @@ pub(crate) fn key(dataset: &Dataset, sample: u32) -> u64 {
     u64::from(dataset.number()) << 32 | u64::from(sample)
 }
 
+impl Desk {
+    /// Whether samples are made into something by a step of their own.
+    fn prepares(&self) -> bool {
+        self.preparation.is_some() || self.lending.is_some()
+    }
+}
+
 impl Employer for Desk {
-    fn work(&self) -> bool {
+    fn work(&self, kind: Kind) -> bool {
+        let kind = match kind {
+            // Where nothing is prepared, to load is to do it all.
+            Kind::Load if !self.prepares() => Kind::Any,
+            kind => kind,
+        };
         let (placing, fetch) = {
             let mut window = self.window();
-            match window.take_placing() {
+            let placing = (kind != Kind::Load).then(|| window.take_placing());
+            match placing.flatten() {
                 Some(placing) => (Some(placing), None),
-                None if self.dataset.is_local() => (None, window.take_fetch()),
+                None if self.dataset.is_local() && kind != Kind::Prepare => {
+                    (None, window.take_fetch())
+                }
                 None => (None, None),
             }
         };
         match (placing, fetch) {
             (Some(placing), _) => fetch::place(self, placing),
-            (None, Some(fetch)) => fetch::local(self, fetch),
+            (None, Some(fetch)) => fetch::local(self, fetch, kind),
             (None, None) => {
                 self.pump_again();
                 return false;
             }
         }
         true
+    }
+
+    fn is_short(&self) -> bool {
+        // One who holds the lock is at work for it: others may look elsewhere first.
+        let window = self.window.try_lock();
+        window.is_ok_and(|window| !window.is_ready())
+    }
+
+    fn report(&self) -> Option<Report> {
+        let (is_used, waiting) = {
+            let window = self.window();
+            (window.is_used(), window.waiting())
+        };
+        is_used.then(|| Report {
+            rank: self.rank,
+            means: if self.dataset.is_local() {
+                Means::Threads
+            } else {
+                Means::Requests
+            },
+            most_requests: self.dataset.requests_in_flight(),
+            prepared: self.prepares(),
+            waiting,
+            totals: self.counters.totals(),
+        })
+    }
+
+    fn rank_on(&self, dataset: u32) -> Option<u32> {
+        self.rank.filter(|_| self.dataset.number() == dataset)
+    }
+
+    fn obey(&self, orders: Orders) {
+        if !self.dataset.is_local() {
+            self.lane.widen(orders.requests);
+        }
+        self.window().share_readahead(orders.queues);
     }
 }
 
@@ -147,6 +217,8 @@ impl Employer for Desk {
 pub struct Job {
     desk: Arc<Desk>,
     asked: Mutex<Option<(Instant, bool)>>,
+    /// When the user got the last batch of this epoch.
+    given: Mutex<Option<Instant>>,
 }
 
 impl Job {
@@ -174,6 +246,7 @@ impl Job {
         if lending.is_some() {
             window.expect_images();
         }
+        window.set_clock(plant.clock.load(Ordering::Relaxed));
         let desk = Arc::new_cyclic(|me| Desk {
             me: me.clone(),
             dataset,
@@ -183,6 +256,8 @@ impl Job {
             preparation,
             log,
             lending,
+            lane: Lane::default(),
+            rank: settings.rank,
             pool,
             window: Mutex::new(window),
             complete: Condvar::new(),
@@ -193,6 +268,7 @@ impl Job {
         Self {
             desk,
             asked: Mutex::default(),
+            given: Mutex::default(),
         }
     }
 
@@ -200,29 +276,68 @@ impl Job {
     /// fetched ahead is used; otherwise it costs nothing but the prefetch.
     pub fn begin(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
+        self.begin_log(&sequence);
+        let foreseen = self.desk.window().begin(tag, sequence, draws);
+        self.begun(foreseen);
+        Ok(())
+    }
+
+    /// Begins an epoch and tells which one follows it. Next uses are computed before anybody
+    /// fetches for it, so that even its first samples have theirs.
+    pub fn begin_before(
+        &self,
+        tag: &str,
+        sequence: Sequence,
+        draws: Draws,
+        coming: Coming,
+    ) -> Result<(), Error> {
+        self.check(&sequence)?;
+        self.check(&coming.sequence)?;
+        self.begin_log(&sequence);
+        self.foresee_log(&coming.sequence);
+        let uses = self.next_uses(sequence.clone(), Some(coming.sequence.clone()));
+        let uses = uses.map(|compute| compute());
+        let mut window = self.desk.window();
+        let foreseen = window.begin(tag, sequence, draws);
+        window.foresee(&coming.tag, coming.sequence, coming.draws);
+        if let (Some(uses), Some((_, _, known))) = (uses, window.horizon()) {
+            let _ = known.set(uses);
+        }
+        drop(window);
+        self.begun(foreseen);
+        Ok(())
+    }
+
+    fn begin_log(&self, sequence: &Sequence) {
         if let Some(log) = &self.desk.log {
             let log = log.log();
-            let order = log.wants_orders().then(|| order(&sequence)).flatten();
+            let order = log.wants_orders().then(|| order(sequence)).flatten();
             log.begin(order.as_ref());
         }
-        let foreseen = self.desk.window().begin(tag, sequence, draws);
+    }
+
+    fn foresee_log(&self, coming: &Sequence) {
+        if let Some(log) = &self.desk.log
+            && log.log().wants_orders()
+            && let Some(order) = order(coming)
+        {
+            log.log().foresee(&order);
+        }
+    }
+
+    fn begun(&self, foreseen: bool) {
         if foreseen {
             Counters::add(&self.desk.counters.foreseen, 1);
         }
-        *self.asked.lock().expect("the job's lock") = None;
+        self.forget_times();
+        self.desk.plant.board.change();
         self.stir();
-        Ok(())
     }
 
     /// Tells which epoch follows the current one, as far as is known.
     pub fn foresee(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
-        if let Some(log) = &self.desk.log
-            && log.log().wants_orders()
-            && let Some(order) = order(&sequence)
-        {
-            log.log().foresee(&order);
-        }
+        self.foresee_log(&sequence);
         self.desk.window().foresee(tag, sequence, draws);
         self.compute_next_uses();
         self.stir();
@@ -246,7 +361,13 @@ impl Job {
     /// Gives up the epoch: what was fetched for it is let go.
     pub fn cancel(&self) {
         self.desk.window().reset();
+        self.forget_times();
+        self.desk.plant.board.change();
+    }
+
+    fn forget_times(&self) {
         *self.asked.lock().expect("the job's lock") = None;
+        *self.given.lock().expect("the job's lock") = None;
     }
 
     /// The next batch, waiting at most `timeout` for it.
@@ -254,11 +375,7 @@ impl Job {
         let desk = &self.desk;
         let started = Instant::now();
         let mut window = desk.window();
-        let (asked, ready) = *self
-            .asked
-            .lock()
-            .expect("the job's lock")
-            .get_or_insert((started, window.is_ready()));
+        let (asked, ready) = self.asked(started, &window);
         let head = loop {
             match window.deliver() {
                 Head::Wait if desk.plant.board.is_closing() => return Err(Error::Closed),
@@ -278,10 +395,9 @@ impl Job {
         };
         drop(window);
         *self.asked.lock().expect("the job's lock") = None;
-        Counters::add(
-            &desk.counters.waited_nanos,
-            asked.elapsed().as_nanos() as u64,
-        );
+        let now = Instant::now();
+        Counters::add(&desk.counters.waited_nanos, (now - asked).as_nanos() as u64);
+        *self.given.lock().expect("the job's lock") = Some(now);
         match head {
             Head::End => {
                 if let Some(log) = &desk.log {
@@ -292,6 +408,7 @@ impl Job {
             Head::Failed(error) => Err(error),
             Head::Wait => Ok(Next::Wait),
             Head::Complete(complete) => {
+                desk.plant.clock.fetch_max(complete.tick, Ordering::Relaxed);
                 desk.plant.tier.advance(complete.tick);
                 if let Some(log) = &desk.log {
                     log.log().consumed(&complete.layout.ids);
@@ -310,9 +427,23 @@ impl Job {
                 Counters::add(&desk.counters.bytes, batch.data_len() as u64);
                 Counters::add(&desk.counters.replaced, complete.stand_ins.len() as u64);
                 Counters::add(&desk.counters.ready, if ready { samples } else { 0 });
+                desk.plant.board.edge();
                 Ok(Next::Batch(batch))
             }
         }
+    }
+
+    /// When the user first asked for the coming batch, and whether it was there.
+    fn asked(&self, now: Instant, window: &Window) -> (Instant, bool) {
+        let mut asked = self.asked.lock().expect("the job's lock");
+        *asked.get_or_insert_with(|| {
+            if let Some(given) = self.given.lock().expect("the job's lock").take() {
+                let step = now.saturating_duration_since(given);
+                Counters::add(&self.desk.counters.stepping, step.as_nanos() as u64);
+                Counters::add(&self.desk.counters.steps, 1);
+            }
+            (now, window.is_ready())
+        })
     }
 
     /// Takes a sample into quarantine that only the user's side finds to be bad; an
@@ -326,6 +457,11 @@ impl Job {
     /// What the user should hear about: each once.
     pub fn take_warnings(&self) -> Vec<String> {
         self.desk.plant.warnings.take()
+    }
+
+    /// What holds all jobs of the engine up, if that has changed since it was last said.
+    pub fn take_news(&self) -> Option<String> {
+        self.desk.plant.board.take_news()
     }
 
     /// Batches of this epoch that were taken so far, those that failed included.
@@ -370,23 +506,14 @@ impl Job {
     }
 
     fn compute_next_uses(&self) {
-        if self.desk.dataset.index().total_bytes() < self.desk.plant.tier.stats().capacity / 2 {
-            return; // all of it stays, whenever it is used next
-        }
         let Some((current, coming, uses)) = self.desk.window().horizon() else {
             return;
         };
-        let Sequence::Planned { epoch, rank } = current else {
+        let samples = current.samples().unwrap_or(0);
+        let Some(compute) = self.next_uses(current, coming) else {
             return;
         };
-        let coming = coming.and_then(|coming| match coming {
-            Sequence::Planned { epoch, .. } => Some(epoch),
-            Sequence::Listed { .. } => None,
-        });
-        let samples = epoch.len(rank);
-        let compute = move || {
-            let _ = uses.set(NextUse::new(&epoch, coming.as_ref(), &[rank]));
-        };
+        let compute = move || drop(uses.set(compute()));
         if samples <= AT_ONCE {
             compute();
         } else {
@@ -394,6 +521,42 @@ impl Job {
             let _ = std::thread::Builder::new()
                 .name("forebay-next-use".into())
                 .spawn(compute);
+        }
+    }
+
+    /// How next uses are computed, if they are known and matter.
+    fn next_uses(
+        &self,
+        current: Sequence,
+        coming: Option<Sequence>,
+    ) -> Option<impl FnOnce() -> (NextUse, u32) + Send + 'static> {
+        if self.desk.dataset.index().total_bytes() < self.desk.plant.tier.stats().capacity / 2 {
+            return None; // all of it stays, whenever it is used next
+        }
+        let Sequence::Planned { epoch, rank } = current else {
+            return None;
+        };
+        let coming = coming.and_then(|coming| match coming {
+            Sequence::Planned { epoch, .. } => Some(epoch),
+            Sequence::Listed { .. } => None,
+        });
+        let ranks = self.ranks(&epoch, coming.as_ref(), rank);
+        Some(move || {
+            let slot = ranks.iter().position(|&known| known == rank).unwrap_or(0);
+            let next = NextUse::new(&epoch, coming.as_ref(), &ranks);
+            (next, slot as u32)
+        })
+    }
+
+    /// The ranks whose uses of a sample count: all that share this engine's memory.
+    fn ranks(&self, epoch: &Epoch, coming: Option<&Epoch>, rank: u32) -> Vec<u32> {
+        let world = coming.map_or(epoch.world(), |coming| coming.world().min(epoch.world()));
+        let mut ranks = self.desk.plant.board.ranks_on(self.desk.dataset.number());
+        ranks.retain(|&known| known < world);
+        if ranks.contains(&rank) {
+            ranks
+        } else {
+            vec![rank]
         }
     }
 

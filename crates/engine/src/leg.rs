@@ -1,10 +1,9 @@
 //! One epoch on a job's way: its sequence, and how far it is laid out.
 
-use std::sync::{Arc, OnceLock};
-
-use forebay_plan::NextUse;
+use std::sync::Arc;
 
 use crate::sequence::{Draws, Sequence};
+use crate::window::Uses;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -16,7 +15,8 @@ pub(crate) struct Leg {
     pub(crate) position: u64,
     /// Tick of the leg's position 0 on the job's clock.
     pub(crate) base: u64,
-    pub(crate) uses: Arc<OnceLock<NextUse>>,
+    /// When samples are used next, by any of the ranks at home here, and which of them this is.
+    pub(crate) uses: Uses,
     pub(crate) ended: bool,
 }
 
@@ -41,7 +41,9 @@ impl Leg {
 
     pub(crate) fn next_use(&self, position: u64) -> Option<u64> {
         match self.uses.get() {
-            Some(uses) => uses.after(position).map(|tick| self.base + tick),
+            Some((uses, slot)) => uses
+                .after(uses.place(position, *slot))
+                .map(|tick| self.base + tick),
             // The epoch after is not known (yet): somewhere in it, for all samples alike.
             None => self
                 .sequence

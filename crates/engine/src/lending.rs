@@ -22,7 +22,7 @@ use forebay_prepare::{Pixels, Scratch};
 use crate::cache_form::{CacheForm, FormChoice};
 use crate::fetch;
 use crate::job::Desk;
-use crate::preparation::{HEADER, Scratches, Stock, Tools, with_tools};
+use crate::preparation::{HEADER, Scratches, Stock, Tools, count, with_tools};
 use crate::stats::Counters;
 use crate::task::Task;
 
@@ -136,6 +136,7 @@ fn decode(
     let image = Scratch::decode(decoding, encoded, lending.max_pixels).ok()?;
     let whole = begun.elapsed();
     Counters::add(&desk.counters.decoded, 1);
+    count(desk, task, begun);
     let packed = (HEADER + image.rgb.len() + head.len()) as u64;
     // Whoever gets it encoded decodes the whole of it, too.
     lending.form.saw_encoded(whole);

@@ -19,6 +19,7 @@ mod engine;
 mod error;
 mod fetch;
 mod job;
+mod lane;
 mod leg;
 mod lending;
 mod preparation;
@@ -27,6 +28,7 @@ mod sequence;
 mod slab;
 mod stats;
 mod task;
+mod watch;
 mod window;
 
 /// What the door needs of the crates below.
@@ -37,14 +39,15 @@ pub use {
 
 pub use batch::Batch;
 pub use cache_form::CacheForm;
+pub use crew::FixedSplit;
 pub use disk::DiskSettings;
 pub use engine::{Engine, EngineSettings};
 pub use error::Error;
 pub use forebay_origin::Kind;
-pub use job::{Job, JobSettings, Next, OnError};
+pub use job::{Coming, Job, JobSettings, Next, OnError};
 pub use lending::LendingSettings;
 pub use preparation::PreparationSettings;
 pub use quarantine::{BadSample, CANDIDATES, candidate};
 pub use sequence::{Draws, Sequence};
 pub use slab::{Slab, SlabLease};
-pub use stats::{EngineStats, JobStats};
+pub use stats::{BottleneckStats, CrewStats, EngineStats, JobStats, QueueStats};

@@ -163,6 +163,7 @@ pub(crate) fn place(
         in_slot(slab, task, |slot| stock.copy_to(slot));
         return Ok(());
     };
+    let begun = Instant::now();
     with_tools(|Tools { bytes, scratches }| {
         let sample = stock.in_one_piece(bytes);
         in_slot(slab, task, |slot| {
@@ -172,7 +173,17 @@ pub(crate) fn place(
             }
             develop(desk, preparation, task, sample, scratches, slot)
         })
-    })
+    })?;
+    count(desk, task, begun);
+    Ok(())
+}
+
+/// A sample was prepared since `begun`.
+pub(crate) fn count(desk: &Desk, task: &Task, begun: Instant) {
+    let counters = &desk.counters;
+    Counters::add(&counters.prepared, 1);
+    Counters::add(&counters.prepared_bytes, task.len);
+    Counters::add(&counters.preparing, begun.elapsed().as_nanos() as u64);
 }
 
 /// Reads a sample's bytes by `read` into memory of this thread and makes an image of them.
@@ -186,7 +197,10 @@ pub(crate) fn make_from<E: From<forebay_prepare::Error>>(
     with_tools(|Tools { bytes, scratches }| {
         bytes.resize(task.len as usize, 0);
         read(bytes)?;
-        Ok(develop(desk, preparation, task, bytes, scratches, slot)?)
+        let begun = Instant::now();
+        develop(desk, preparation, task, bytes, scratches, slot)?;
+        count(desk, task, begun);
+        Ok(())
     })
 }
 

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache_form::CacheForm;
+use crate::crew::Totals;
 use crate::quarantine::BadSample;
 
 /// Counters of a job, written by many threads.
@@ -26,11 +27,45 @@ pub(crate) struct Counters {
     pub(crate) replaced: AtomicU64,
     pub(crate) foreseen: AtomicU64,
     pub(crate) decoded: AtomicU64,
+    /// Nanoseconds that were spent on reading the origin, and of these on the processor.
+    pub(crate) reading: AtomicU64,
+    pub(crate) reading_on_processor: AtomicU64,
+    /// Samples that were prepared, their bytes, and nanoseconds spent on it.
+    pub(crate) prepared: AtomicU64,
+    pub(crate) prepared_bytes: AtomicU64,
+    pub(crate) preparing: AtomicU64,
+    /// Nanoseconds from a batch to the demand for the next.
+    pub(crate) stepping: AtomicU64,
+    pub(crate) steps: AtomicU64,
 }
 
 impl Counters {
     pub(crate) fn add(counter: &AtomicU64, value: u64) {
         counter.fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// What the crew's pilot wants to know.
+    pub(crate) fn totals(&self) -> Totals {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Totals {
+            batches: get(&self.batches),
+            samples: get(&self.samples),
+            // No other node is asked yet.
+            bytes: [
+                get(&self.hit_bytes),
+                get(&self.log_hit_bytes),
+                0,
+                get(&self.read_bytes),
+            ],
+            reading: get(&self.reading),
+            reading_on_processor: get(&self.reading_on_processor),
+            prepared: get(&self.prepared),
+            prepared_bytes: get(&self.prepared_bytes),
+            preparing: get(&self.preparing),
+            stepping: get(&self.stepping),
+            steps: get(&self.steps),
+            waited: get(&self.waited_nanos),
+        }
     }
 
     pub(crate) fn snapshot(&self) -> JobStats {
@@ -50,6 +85,11 @@ impl Counters {
             replaced: get(&self.replaced),
             epochs_foreseen: get(&self.foreseen),
             decoded: get(&self.decoded),
+            reading_seconds: get(&self.reading) as f64 * 1e-9,
+            prepared: get(&self.prepared),
+            preparing_seconds: get(&self.preparing) as f64 * 1e-9,
+            steps: get(&self.steps),
+            stepping_seconds: get(&self.stepping) as f64 * 1e-9,
             ..JobStats::default()
         }
     }
@@ -86,6 +126,16 @@ pub struct JobStats {
     pub epochs_foreseen: u64,
     /// Images that were decoded by the engine.
     pub decoded: u64,
+    /// Seconds spent on reads of the origin, those side by side added up.
+    pub reading_seconds: f64,
+    /// Samples that were prepared.
+    pub prepared: u64,
+    /// Seconds of threads spent on that.
+    pub preparing_seconds: f64,
+    /// Times that the user came back for another batch.
+    pub steps: u64,
+    /// Seconds from a batch to the demand for the next, of all of them.
+    pub stepping_seconds: f64,
     /// Batch buffers in use: filling, ready or with the user.
     pub slabs_out: usize,
     /// Batch buffers ever made.
@@ -101,10 +151,53 @@ pub struct JobStats {
 /// The engine's figures so far.
 #[derive(Debug, Clone)]
 pub struct EngineStats {
-    /// Threads of the crew.
-    pub threads: usize,
+    /// The crew's figures.
+    pub crew: CrewStats,
     /// The memory tier's figures.
     pub memory: forebay_cache::Stats,
-    /// The log's device and figures, if there is one.
+    /// The device of the logs and their figures together, if there is one.
     pub log: Option<(&'static str, forebay_cache::log::LogStats)>,
+}
+
+/// The crew's figures: who does what now, how far its models were off, what holds all up.
+#[derive(Debug, Clone)]
+pub struct CrewStats {
+    /// Threads.
+    pub threads: usize,
+    /// Of these, such that prepare first.
+    pub prepare: usize,
+    /// How often roles were changed while the queues stayed the same.
+    pub moves: u64,
+    /// How far predicted times of preparing were off lately, as a share.
+    pub prepare_residual: f64,
+    /// The same of reading, by tier, the nearest first.
+    pub tier_residuals: [f64; 4],
+    /// What holds all up, once there was an edge between batches.
+    pub bottleneck: Option<BottleneckStats>,
+    /// The queues in use, in no order.
+    pub queues: Vec<QueueStats>,
+}
+
+/// What holds everybody up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BottleneckStats {
+    /// `training` if it is the user, `prepare`, or the tier that is read: `origin`, `log`.
+    pub stage: &'static str,
+    /// The rank that waits longest, if there are several.
+    pub rank: Option<u32>,
+    /// How often it has changed.
+    pub changes: u64,
+}
+
+/// A queue of the crew.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueStats {
+    /// Whose it is, if there are several ranks.
+    pub rank: Option<u32>,
+    /// Threads that load for it, or requests that it may have in flight.
+    pub load: usize,
+    /// Seconds its user takes for a batch, lately.
+    pub step_seconds: f64,
+    /// Seconds its user waits for a batch, lately.
+    pub wait_seconds: f64,
 }

@@ -40,6 +40,9 @@ const RUN_BYTES: u64 = 1 << 20;
 /// Most batches laid out ahead, whatever their size.
 const MOST_BATCHES: usize = 1024;
 
+/// Next uses, once they are computed, and at which slot of them this rank stands.
+pub(crate) type Uses = Arc<OnceLock<(NextUse, u32)>>;
+
 /// A batch with every slot done.
 #[derive(Debug)]
 pub(crate) struct Complete {
@@ -66,6 +69,8 @@ pub(crate) struct Window {
     index: Arc<Index>,
     pool: SlabPool,
     depth: usize,
+    /// All that may be fetched ahead, and this window's part of it.
+    most_ahead: u64,
     readahead: u64,
     /// What is made of each sample, if it does not stay as it is.
     shape: Option<Shape>,
@@ -99,6 +104,7 @@ impl Window {
             index,
             pool,
             depth: depth.max(1),
+            most_ahead: readahead,
             readahead,
             run: match shape {
                 Some(_) => RUN_IMAGES,
@@ -120,6 +126,28 @@ impl Window {
     /// Samples are decoded, though they are handed over as they are.
     pub(crate) fn expect_images(&mut self) {
         self.run = RUN_IMAGES;
+    }
+
+    /// Its clock begins where those of the others are, so that their ticks can be compared.
+    pub(crate) fn set_clock(&mut self, clock: u64) {
+        self.clock = self.clock.max(clock);
+    }
+
+    /// There are so many windows: each may fetch its part ahead.
+    pub(crate) fn share_readahead(&mut self, windows: usize) {
+        self.readahead = self.most_ahead / windows.max(1) as u64;
+    }
+
+    /// Whether an epoch was begun and not given up.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.legs.is_empty()
+    }
+
+    /// Samples of open batches that nobody has fetched or is fetching.
+    pub(crate) fn waiting(&self) -> u64 {
+        let open = self.batches.iter().take(self.depth);
+        open.map(|batch| (batch.layout.ids.len() - batch.fetched + batch.postponed.len()) as u64)
+            .sum()
     }
 
     /// Batches delivered since `begin`, failed ones included.
@@ -175,7 +203,7 @@ impl Window {
     }
 
     /// The sequence being delivered and the one foreseen, to compute next uses from.
-    pub(crate) fn horizon(&self) -> Option<(Sequence, Option<Sequence>, Arc<OnceLock<NextUse>>)> {
+    pub(crate) fn horizon(&self) -> Option<(Sequence, Option<Sequence>, Uses)> {
         let leg = self.legs.front()?;
         Some((
             leg.sequence.clone(),

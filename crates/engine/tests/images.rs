@@ -62,6 +62,7 @@ fn job(engine: &Engine, dataset: &Arc<Dataset>, cache_form: CacheForm, on_error:
         depth: 3,
         on_error,
         max_bad_samples: 3,
+        rank: None,
         preparation: Some(preparation),
         lending: None,
     };
@@ -235,6 +236,7 @@ fn an_image_over_the_cap_names_the_setting() {
         depth: 3,
         on_error: OnError::Raise,
         max_bad_samples: 0,
+        rank: None,
         preparation: Some(PreparationSettings {
             recipe: Arc::new(recipe),
             cache_form: CacheForm::Auto,

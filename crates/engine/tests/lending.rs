@@ -58,6 +58,7 @@ fn sharing(memory: u64) -> Engine {
         policy: policy_by_name("farthest", PolicySettings::default()).unwrap(),
         disk: None,
         threads: 2,
+        split: None,
         shared: true,
     })
     .unwrap()
@@ -68,6 +69,7 @@ fn job(engine: &Engine, dataset: &Arc<Dataset>, cache_form: CacheForm) -> Job {
         depth: 2,
         on_error: OnError::Raise,
         max_bad_samples: 0,
+        rank: None,
         preparation: None,
         lending: Some(LendingSettings {
             max_pixels: 1 << 20,

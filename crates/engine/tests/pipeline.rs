@@ -39,6 +39,7 @@ fn job(engine: &Engine, dataset: &Arc<Dataset>, on_error: OnError) -> Job {
                 depth: 3,
                 on_error,
                 max_bad_samples: 3,
+                rank: None,
                 preparation: None,
                 lending: None,
             },
@@ -266,6 +267,7 @@ fn a_sample_that_can_never_fit_is_refused_with_the_least_budget() {
         depth: 2,
         on_error: OnError::Raise,
         max_bad_samples: 0,
+        rank: None,
         preparation: None,
         lending: None,
     };

@@ -63,15 +63,6 @@ impl Pages {
         Self { checksums, seen }
     }
 
-    /// A hash of the checksums, and so of the body.
-    pub(crate) fn digest(&self) -> u64 {
-        let mut all = Xxh3::new();
-        for checksum in &self.checksums {
-            all.update(&checksum.to_le_bytes());
-        }
-        all.digest()
-    }
-
     /// The bytes of a range of the body, from pages that are as they were written.
     pub(crate) fn get<'a>(&self, body: &'a [u8], range: Range<usize>) -> Result<&'a [u8], Error> {
         let bytes = body

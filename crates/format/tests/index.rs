@@ -186,6 +186,47 @@ fn the_fingerprint_knows_names_lengths_labels_and_order_but_not_validators() {
 }
 
 #[test]
+fn the_digest_knows_objects_ranges_lengths_validators_and_order_and_nothing_else() {
+    let digest = |mtime: i64, ranged: bool, samples: &[(&str, u64, u64, i64, u64)]| {
+        let mut builder = IndexBuilder::new("u", "l");
+        builder.ranged(ranged);
+        builder.class(if mtime > 0 { "new" } else { "old" });
+        builder.directory("", mtime);
+        for &(object, offset, length, label, validator) in samples {
+            let sample = Sample {
+                object,
+                offset,
+                length,
+                label,
+                validator,
+            };
+            builder.push(sample).unwrap();
+        }
+        Index::parse(builder.finish()).unwrap().digest()
+    };
+    // Every column but that of the lengths has one value, which is not in the file's body.
+    let (a, b) = (("a", 5, 1, 0, 9), ("b", 5, 2, 0, 9));
+    let base = digest(i64::MIN, true, &[a, b]);
+    let same = [("a", 5, 1, -1, 9), ("b", 5, 2, 7, 9)];
+    assert_eq!(base, digest(i64::MIN, true, &[a, b]));
+    assert_eq!(base, digest(77, true, &[a, b]), "when it was listed");
+    assert_eq!(base, digest(77, true, &same), "labels");
+    assert_ne!(base, digest(i64::MIN, false, &[a, b]), "whole objects");
+    for (what, other) in [
+        ("order", vec![b, a]),
+        ("fewer", vec![a]),
+        ("an object", vec![a, ("c", 5, 2, 0, 9)]),
+        ("an offset", vec![a, ("b", 6, 2, 0, 9)]),
+        ("all offsets", vec![("a", 6, 1, 0, 9), ("b", 6, 2, 0, 9)]),
+        ("a length", vec![a, ("b", 5, 3, 0, 9)]),
+        ("a validator", vec![a, ("b", 5, 2, 0, 8)]),
+        ("all validators", vec![("a", 5, 1, 0, 8), ("b", 5, 2, 0, 8)]),
+    ] {
+        assert_ne!(base, digest(i64::MIN, true, &other), "{what}");
+    }
+}
+
+#[test]
 fn name_into_reuses_its_string() {
     let index = Index::parse(small()).unwrap();
     let mut name = String::with_capacity(64);

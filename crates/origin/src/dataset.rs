@@ -23,6 +23,7 @@ pub struct Dataset {
     index: Arc<Index>,
     reader: Reader,
     coalesce_gap: u64,
+    requests_in_flight: usize,
     opened: Opened,
     /// What the names in the index are relative to, without secrets.
     root: String,
@@ -119,6 +120,7 @@ impl Dataset {
             index: Arc::new(index),
             reader,
             coalesce_gap: spec.read.coalesce_gap,
+            requests_in_flight: spec.read.requests_in_flight.max(1),
             opened,
             root: root_url,
             number: OPENED.fetch_add(1, Ordering::Relaxed),
@@ -171,6 +173,11 @@ impl Dataset {
     /// What opening took.
     pub fn opened(&self) -> &Opened {
         &self.opened
+    }
+
+    /// The most requests that its origin is sent at a time.
+    pub fn requests_in_flight(&self) -> usize {
+        self.requests_in_flight
     }
 
     /// Whether samples are local files: then [`Dataset::read_local`] reads them, else

@@ -303,6 +303,28 @@ fn a_dataset_that_changed_a_moment_ago_is_looked_at_again() {
 }
 
 #[test]
+fn only_a_change_of_the_objects_changes_the_digest() {
+    let (root, cache) = (tempdir().unwrap(), tempdir().unwrap());
+    tree(root.path(), &["a/1"]);
+    age(root.path());
+    let folder = root.path().join("a");
+    set_modified(&folder, SystemTime::now() + Duration::from_secs(3600));
+    let spec = spec(root.path(), cache.path(), folders());
+    let digest = |dataset: &Dataset| dataset.index().digest();
+    let unsettled = open(&spec);
+    // Time has passed: the folder is believed now, and so it stands otherwise in the index.
+    set_modified(&folder, SystemTime::now() - Duration::from_secs(3600));
+    let settled = open(&spec);
+    assert_eq!(settled.opened().refreshed, Some(Difference::default()));
+    assert_eq!(digest(&unsettled), digest(&settled));
+    // Of the same length: only its validator tells.
+    let file = folder.join("1");
+    set_modified(&file, SystemTime::now() - Duration::from_secs(7200));
+    set_modified(&folder, SystemTime::now() - Duration::from_secs(1800));
+    assert_ne!(digest(&settled), digest(&open(&spec)));
+}
+
+#[test]
 fn a_refresh_counts_what_was_added_changed_and_removed() {
     let (root, cache) = (tempdir().unwrap(), tempdir().unwrap());
     tree(root.path(), &["a/1", "a/2", "a/3", "b/4"]);

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Candidate, Key, Next, Policy, Verdict};
+use crate::{Candidate, Key, Next, Policy, Slot, Verdict};
 
 /// Makes a new, empty policy.
 pub type Make<'a> = &'a dyn Fn() -> Box<dyn Policy>;
@@ -29,10 +29,10 @@ const URGENT: Candidate = Candidate {
     next: Some(0),
 };
 
-fn filled(make: Make<'_>, samples: u64) -> Box<dyn Policy> {
+fn filled(make: Make<'_>, samples: Slot) -> Box<dyn Policy> {
     let mut policy = make();
-    for key in 0..samples {
-        policy.insert(key, 1, Some(100 + key));
+    for slot in 0..samples {
+        policy.insert(slot, 1, Some(100 + u64::from(slot)));
     }
     policy
 }
@@ -63,30 +63,30 @@ fn what_is_held_never_goes(make: Make<'_>) {
         "{}: all are held",
         policy.name()
     );
-    for key in 0..50 {
-        policy.hit(key, Some(200 + key));
+    for slot in 0..50 {
+        policy.hit(slot, Some(200 + u64::from(slot)));
     }
-    let odd = |key: Key| key % 2 == 1;
-    while let Verdict::Evict(key) = policy.decide(URGENT, &odd) {
-        assert!(!odd(key), "{}: {key} is held", policy.name());
-        policy.remove(key);
+    let odd = |slot: Slot| slot % 2 == 1;
+    while let Verdict::Evict(slot) = policy.decide(URGENT, &odd) {
+        assert!(!odd(slot), "{}: {slot} is held", policy.name());
+        policy.remove(slot);
     }
 }
 
 fn each_kept_sample_goes_at_most_once(make: Make<'_>) {
     let mut policy = filled(make, 50);
     let mut gone = BTreeSet::new();
-    while let Verdict::Evict(key) = policy.decide(URGENT, &|_| false) {
+    while let Verdict::Evict(slot) = policy.decide(URGENT, &|_| false) {
         let again = policy.decide(URGENT, &|_| false);
         assert_eq!(
             again,
-            Verdict::Evict(key),
+            Verdict::Evict(slot),
             "{}: deciding evicts nothing by itself",
             policy.name()
         );
-        policy.remove(key);
-        assert!(key < 50, "{}: {key} was never kept", policy.name());
-        assert!(gone.insert(key), "{}: {key} went twice", policy.name());
+        policy.remove(slot);
+        assert!(slot < 50, "{}: {slot} was never kept", policy.name());
+        assert!(gone.insert(slot), "{}: {slot} went twice", policy.name());
     }
     assert!(
         gone.is_empty() || gone.len() == 50,
@@ -98,19 +98,27 @@ fn each_kept_sample_goes_at_most_once(make: Make<'_>) {
 
 fn a_removed_sample_is_never_named(make: Make<'_>) {
     let mut policy = filled(make, 20);
-    for key in 5..15 {
-        policy.hit(key, None);
-        policy.remove(key);
+    for slot in 5..15 {
+        policy.hit(slot, None);
+        policy.remove(slot);
     }
     let mut expired = Vec::new();
     policy.advance(1_000, &mut expired);
-    for key in expired {
-        assert!(!(5..15).contains(&key), "{}: {key} had left", policy.name());
-        policy.remove(key);
+    for slot in expired {
+        assert!(
+            !(5..15).contains(&slot),
+            "{}: {slot} had left",
+            policy.name()
+        );
+        policy.remove(slot);
     }
-    while let Verdict::Evict(key) = policy.decide(URGENT, &|_| false) {
-        assert!(!(5..15).contains(&key), "{}: {key} had left", policy.name());
-        policy.remove(key);
+    while let Verdict::Evict(slot) = policy.decide(URGENT, &|_| false) {
+        assert!(
+            !(5..15).contains(&slot),
+            "{}: {slot} had left",
+            policy.name()
+        );
+        policy.remove(slot);
     }
 }
 
@@ -122,8 +130,8 @@ fn a_sample_may_come_back(make: Make<'_>) {
         policy.remove(1);
     }
     policy.insert(1, 1, Some(1_000));
-    if let Verdict::Evict(key) = policy.decide(URGENT, &|_| false) {
-        assert_eq!(key, 1, "{}", policy.name());
+    if let Verdict::Evict(slot) = policy.decide(URGENT, &|_| false) {
+        assert_eq!(slot, 1, "{}", policy.name());
         policy.remove(1);
     }
     policy.insert(2, 1, None);
@@ -145,8 +153,11 @@ fn the_same_calls_give_the_same_answers(make: Make<'_>) {
 struct Walk {
     policy: Box<dyn Policy>,
     random: u64,
-    kept: BTreeMap<Key, u64>,
-    held: BTreeSet<Key>,
+    /// Which sample is in which slot, and its size.
+    kept: BTreeMap<Slot, (Key, u64)>,
+    held: BTreeSet<Slot>,
+    /// Slots that were used before, the one freed last at the end.
+    vacant: Vec<Slot>,
     used: u64,
     now: u64,
     log: Vec<Key>,
@@ -161,6 +172,7 @@ impl Walk {
             random: seed,
             kept: BTreeMap::new(),
             held: BTreeSet::new(),
+            vacant: Vec::new(),
             used: 0,
             now: 0,
             log: Vec::new(),
@@ -180,6 +192,11 @@ impl Walk {
         (self.below(4) > 0).then(|| self.now + 1 + self.below(300))
     }
 
+    fn find(&self, key: Key) -> Option<Slot> {
+        let mut kept = self.kept.iter();
+        kept.find_map(|(&slot, &(other, _))| (other == key).then_some(slot))
+    }
+
     /// All samples that left, in order.
     fn run(mut self, steps: u64) -> Vec<Key> {
         for _ in 0..steps {
@@ -188,11 +205,7 @@ impl Walk {
             match self.below(10) {
                 0 => self.advance(),
                 1 => self.forget(key),
-                2 | 3 => {
-                    if self.kept.contains_key(&key) {
-                        self.held.insert(key);
-                    }
-                }
+                2 | 3 => self.held.extend(self.find(key)),
                 4 => self.let_go(),
                 _ => self.use_one(key),
             }
@@ -201,12 +214,13 @@ impl Walk {
         self.log
     }
 
-    fn remove(&mut self, key: Key) {
-        let Some(size) = self.kept.remove(&key) else {
-            panic!("{}: {key} is not kept", self.policy.name());
+    fn remove(&mut self, slot: Slot) {
+        let Some((key, size)) = self.kept.remove(&slot) else {
+            panic!("{}: nothing is kept in {slot}", self.policy.name());
         };
         self.used -= size;
-        self.policy.remove(key);
+        self.policy.remove(slot);
+        self.vacant.push(slot);
         self.log.push(key);
     }
 
@@ -217,31 +231,33 @@ impl Walk {
             if expired.is_empty() {
                 break;
             }
-            for key in expired {
-                self.held.remove(&key);
-                self.remove(key);
+            for slot in expired {
+                self.held.remove(&slot);
+                self.remove(slot);
             }
         }
     }
 
     fn forget(&mut self, key: Key) {
-        if self.kept.contains_key(&key) && !self.held.contains(&key) {
-            self.remove(key);
+        if let Some(slot) = self.find(key)
+            && !self.held.contains(&slot)
+        {
+            self.remove(slot);
         }
     }
 
     fn let_go(&mut self) {
-        if let Some(key) = self.held.pop_first() {
+        if let Some(slot) = self.held.pop_first() {
             let next = self.next();
-            self.policy.hit(key, next);
+            self.policy.hit(slot, next);
         }
     }
 
     fn use_one(&mut self, key: Key) {
         let next = self.next();
-        if self.kept.contains_key(&key) {
-            if !self.held.contains(&key) {
-                self.policy.hit(key, next);
+        if let Some(slot) = self.find(key) {
+            if !self.held.contains(&slot) {
+                self.policy.hit(slot, next);
             }
             return;
         }
@@ -255,7 +271,7 @@ impl Walk {
         }
         while self.used + incoming.size > CAPACITY {
             let held = &self.held;
-            match self.policy.decide(incoming, &|key| held.contains(&key)) {
+            match self.policy.decide(incoming, &|slot| held.contains(&slot)) {
                 Verdict::Refuse => return,
                 Verdict::Evict(victim) => {
                     assert!(
@@ -263,18 +279,14 @@ impl Walk {
                         "{}: {victim} is held",
                         self.policy.name()
                     );
-                    assert_ne!(
-                        victim,
-                        key,
-                        "{}: the newcomer is not kept yet",
-                        self.policy.name()
-                    );
                     self.remove(victim);
                 }
             }
         }
-        self.policy.insert(key, incoming.size, next);
-        self.kept.insert(key, incoming.size);
+        let unused = self.kept.len() as Slot;
+        let slot = self.vacant.pop().unwrap_or(unused);
+        self.policy.insert(slot, incoming.size, next);
+        self.kept.insert(slot, (key, incoming.size));
         self.used += incoming.size;
     }
 }

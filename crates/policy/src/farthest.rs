@@ -13,8 +13,8 @@
 //!
 //! O(log n) a call, at most two heap entries a sample (see `heap`).
 
-use crate::heap::{Heap, Rank};
-use crate::{Candidate, Key, Next, Policy, Verdict};
+use crate::heap::{Heap, distance};
+use crate::{Candidate, Next, Policy, Slot, Verdict};
 
 #[derive(Debug, Default)]
 pub struct Farthest {
@@ -27,11 +27,6 @@ impl Farthest {
     }
 }
 
-/// Unknown or never is farther than any tick.
-fn distance(next: Next) -> Rank {
-    next.unwrap_or(Rank::MAX)
-}
-
 impl Policy for Farthest {
     fn name(&self) -> &'static str {
         "farthest"
@@ -41,23 +36,27 @@ impl Policy for Farthest {
         Heap::OVERHEAD
     }
 
-    fn insert(&mut self, key: Key, _size: u64, next: Next) {
-        self.kept.set(key, distance(next));
+    fn insert(&mut self, slot: Slot, _size: u64, next: Next) {
+        self.kept.set(slot, distance(next));
     }
 
-    fn hit(&mut self, key: Key, next: Next) {
-        self.kept.set(key, distance(next));
+    fn hit(&mut self, slot: Slot, next: Next) {
+        self.kept.set(slot, distance(next));
     }
 
-    fn remove(&mut self, key: Key) {
-        self.kept.remove(key);
+    fn remove(&mut self, slot: Slot) {
+        self.kept.remove(slot);
     }
 
-    fn decide(&mut self, incoming: Candidate, held: &dyn Fn(Key) -> bool) -> Verdict {
+    fn decide(&mut self, incoming: Candidate, held: &dyn Fn(Slot) -> bool) -> Verdict {
         match self.kept.victim(Some(distance(incoming.next)), held) {
-            Some(key) => Verdict::Evict(key),
+            Some(slot) => Verdict::Evict(slot),
             None => Verdict::Refuse,
         }
+    }
+
+    fn likely(&self, most: usize, name: &mut dyn FnMut(Slot)) {
+        self.kept.likely(most, name);
     }
 }
 
@@ -109,11 +108,11 @@ mod tests {
         policy.insert(1, 1, Some(10));
         policy.insert(2, 1, Some(20));
         assert_eq!(
-            policy.decide(wanted(Some(5)), &|key| key == 2),
+            policy.decide(wanted(Some(5)), &|slot| slot == 2),
             Verdict::Evict(1)
         );
         assert_eq!(
-            policy.decide(wanted(Some(15)), &|key| key == 2),
+            policy.decide(wanted(Some(15)), &|slot| slot == 2),
             Verdict::Refuse
         );
     }

@@ -11,12 +11,6 @@ use crate::Key;
 
 pub(crate) type KeyMap<V> = HashMap<Key, V, BuildHasherDefault<KeyHasher>>;
 
-/// The bytes that a [`KeyMap`] with values of at most 8 bytes may hold for each entry.
-///
-/// A slot is 16 bytes and a control byte. A map that has just doubled is 7/16 full, and while
-/// it doubles the old table of half the size is there as well: 17 * 16/7 * 3/2 = 58.3.
-pub(crate) const MAP_BYTES: u64 = 59;
-
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct KeyHasher(u64);
 

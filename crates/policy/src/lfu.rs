@@ -10,7 +10,7 @@
 //! O(log n) a call.
 
 use crate::heap::{Heap, Rank};
-use crate::{Candidate, Key, Next, Policy, Verdict};
+use crate::{Candidate, Next, Policy, Slot, Verdict};
 
 const TIME_BITS: u32 = 40;
 const MOST_USES: u64 = (1 << (64 - TIME_BITS)) - 1;
@@ -26,10 +26,10 @@ impl Lfu {
         Lfu::default()
     }
 
-    fn used(&mut self, key: Key, uses: u64) {
+    fn used(&mut self, slot: Slot, uses: u64) {
         self.time += 1;
         let rank = uses.min(MOST_USES) << TIME_BITS | self.time & ((1 << TIME_BITS) - 1);
-        self.kept.set(key, !rank);
+        self.kept.set(slot, (!rank).max(1)); // 0 is no rank
     }
 }
 
@@ -46,25 +46,29 @@ impl Policy for Lfu {
         Heap::OVERHEAD
     }
 
-    fn insert(&mut self, key: Key, _size: u64, _next: Next) {
-        self.used(key, 1);
+    fn insert(&mut self, slot: Slot, _size: u64, _next: Next) {
+        self.used(slot, 1);
     }
 
-    fn hit(&mut self, key: Key, _next: Next) {
-        if let Some(rank) = self.kept.rank(key) {
-            self.used(key, uses(rank) + 1);
+    fn hit(&mut self, slot: Slot, _next: Next) {
+        if let Some(rank) = self.kept.rank(slot) {
+            self.used(slot, uses(rank) + 1);
         }
     }
 
-    fn remove(&mut self, key: Key) {
-        self.kept.remove(key);
+    fn remove(&mut self, slot: Slot) {
+        self.kept.remove(slot);
     }
 
-    fn decide(&mut self, _incoming: Candidate, held: &dyn Fn(Key) -> bool) -> Verdict {
+    fn decide(&mut self, _incoming: Candidate, held: &dyn Fn(Slot) -> bool) -> Verdict {
         match self.kept.victim(None, held) {
-            Some(key) => Verdict::Evict(key),
+            Some(slot) => Verdict::Evict(slot),
             None => Verdict::Refuse,
         }
+    }
+
+    fn likely(&self, most: usize, name: &mut dyn FnMut(Slot)) {
+        self.kept.likely(most, name);
     }
 }
 

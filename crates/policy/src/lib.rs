@@ -9,6 +9,9 @@
 //!            admit, decide, advance  (what should)
 //! ```
 //!
+//! A kept sample is named by its slot: a small number that its tier gives it for as long as it
+//! stays. So a policy's tables are plain arrays, and nothing is hashed under a tier's lock.
+//!
 //! A policy never sees bytes, clocks or threads, so the object that runs in a tier
 //! is the object that [`replay()`] runs over a trace: a figure of the one is a figure
 //! of the other. [`conformance`] is what every policy must pass.
@@ -32,6 +35,7 @@ mod minio;
 mod none;
 pub mod replay;
 mod reuse;
+mod table;
 
 use std::fmt;
 
@@ -45,6 +49,10 @@ pub use reuse::Reuse;
 
 /// A sample of a dataset: the dataset's tag in the upper 32 bits, the sample's id in the lower.
 pub type Key = u64;
+
+/// The place of a kept sample in its tier's table: from 0 on, as few as there are samples at one
+/// time, and used again for another sample when this one has left.
+pub type Slot = u32;
 
 /// The tick of a sample's next use on the job's clock; `None` when unknown or never.
 pub type Next = Option<u64>;
@@ -62,7 +70,7 @@ pub struct Candidate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Let this one go first; ask again when that is not yet room enough.
-    Evict(Key),
+    Evict(Slot),
     /// Keep what is there, not the candidate.
     Refuse,
 }
@@ -70,7 +78,8 @@ pub enum Verdict {
 /// Which of the kept samples stay, which go.
 ///
 /// What a caller promises:
-/// - `insert` names a sample that is not kept; `hit` and `remove` one that is.
+/// - `insert` names a slot in which nothing is kept; `hit` and `remove` one in which there is.
+/// - Slots are small: at most as many as the samples that its budget can hold.
 /// - Every sample that leaves is told by `remove`, those that `decide` or `advance` named too.
 /// - What `advance` named is removed, held or not, before anything else is called.
 /// - A held sample ends being held by a `hit` or a `remove`: a policy may set it aside until then.
@@ -78,7 +87,7 @@ pub trait Policy: Send + fmt::Debug {
     /// The name by which [`by_name`] knows it.
     fn name(&self) -> &'static str;
 
-    /// An upper bound of the policy's own memory, in bytes, for each kept sample.
+    /// An upper bound of the policy's own memory, in bytes, for each slot.
     ///
     /// Tiers subtract it from their budgets, so it counts the slack of growing tables.
     fn overhead(&self) -> u64;
@@ -88,23 +97,27 @@ pub trait Policy: Send + fmt::Debug {
         true
     }
 
-    /// The sample is kept from now on.
-    fn insert(&mut self, key: Key, size: u64, next: Next);
+    /// A sample is kept in this slot from now on.
+    fn insert(&mut self, slot: Slot, size: u64, next: Next);
 
     /// A kept sample was used; its next use is `next`.
-    fn hit(&mut self, key: Key, next: Next);
+    fn hit(&mut self, slot: Slot, next: Next);
 
-    /// The sample has left the tier.
-    fn remove(&mut self, key: Key);
+    /// The slot's sample has left the tier.
+    fn remove(&mut self, slot: Slot);
 
     /// Room is wanted for `incoming`: who goes, never one for which `held` is true.
     ///
     /// Changes nothing that is kept: the caller evicts and then calls `remove`.
-    fn decide(&mut self, incoming: Candidate, held: &dyn Fn(Key) -> bool) -> Verdict;
+    fn decide(&mut self, incoming: Candidate, held: &dyn Fn(Slot) -> bool) -> Verdict;
+
+    /// Names slots that may be let go soon, at most `most` of them, so that whoever has much to
+    /// let go can look at them beforehand. A hint: it may name any, or none.
+    fn likely(&self, _most: usize, _name: &mut dyn FnMut(Slot)) {}
 
     /// The job's clock says `now`; appends samples that must go at once, a bounded number of
     /// them: it is called, and they are removed, until it adds none.
-    fn advance(&mut self, _now: u64, _expired: &mut Vec<Key>) {}
+    fn advance(&mut self, _now: u64, _expired: &mut Vec<Slot>) {}
 }
 
 /// What some policies need to know beyond the samples.

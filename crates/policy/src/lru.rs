@@ -1,6 +1,6 @@
 //! Evict the sample used longest ago.
 //!
-//! A list through one vector, newest first:
+//! A list through the slots, newest first:
 //!
 //! ```text
 //!   newest -> d <-> a <-> c <- oldest      hit(c) moves it to the newest end
@@ -9,36 +9,37 @@
 //! O(1) a call. On shuffled epochs it is the worst there is: what was used longest ago is what
 //! is wanted soonest. Here to be compared with, and for orders that cluster.
 
-use crate::hash::{KeyMap, MAP_BYTES};
-use crate::{Candidate, Key, Next, Policy, Verdict};
+use crate::table::SlotTable;
+use crate::{Candidate, Next, Policy, Slot, Verdict};
 
-const NONE: u32 = u32::MAX;
+const NONE: Slot = Slot::MAX;
 
 #[derive(Debug, Clone, Copy)]
 struct Node {
-    key: Key,
-    newer: u32,
-    older: u32,
+    newer: Slot,
+    older: Slot,
 }
+
+const ALONE: Node = Node {
+    newer: NONE,
+    older: NONE,
+};
 
 #[derive(Debug)]
 pub struct Lru {
-    nodes: Vec<Node>,
-    places: KeyMap<u32>,
-    newest: u32,
-    oldest: u32,
-    /// Nodes of removed samples, linked by `older`.
-    free: u32,
+    nodes: SlotTable<Node>,
+    newest: Slot,
+    oldest: Slot,
+    kept: usize,
 }
 
 impl Default for Lru {
     fn default() -> Lru {
         Lru {
-            nodes: Vec::new(),
-            places: KeyMap::default(),
+            nodes: SlotTable::new(ALONE),
             newest: NONE,
             oldest: NONE,
-            free: NONE,
+            kept: 0,
         }
     }
 }
@@ -48,31 +49,42 @@ impl Lru {
         Lru::default()
     }
 
-    fn link_newest(&mut self, at: u32) {
-        self.nodes[at as usize].newer = NONE;
-        self.nodes[at as usize].older = self.newest;
+    fn link_newest(&mut self, slot: Slot) {
+        let node = Node {
+            newer: NONE,
+            older: self.newest,
+        };
+        self.nodes.set(slot, node);
         match self.newest {
-            NONE => self.oldest = at,
-            newest => self.nodes[newest as usize].newer = at,
+            NONE => self.oldest = slot,
+            newest => self.set_newer(newest, slot),
         }
-        self.newest = at;
+        self.newest = slot;
     }
 
-    fn unlink(&mut self, at: u32) {
-        let Node { newer, older, .. } = self.nodes[at as usize];
+    fn unlink(&mut self, slot: Slot) {
+        let Node { newer, older } = self.nodes.get(slot);
         match newer {
             NONE => self.newest = older,
-            newer => self.nodes[newer as usize].older = older,
+            newer => {
+                let node = self.nodes.get(newer);
+                self.nodes.set(newer, Node { older, ..node });
+            }
         }
         match older {
             NONE => self.oldest = newer,
-            older => self.nodes[older as usize].newer = newer,
+            older => self.set_newer(older, newer),
         }
     }
 
-    fn touch(&mut self, at: u32) {
-        self.unlink(at);
-        self.link_newest(at);
+    fn set_newer(&mut self, slot: Slot, newer: Slot) {
+        let node = self.nodes.get(slot);
+        self.nodes.set(slot, Node { newer, ..node });
+    }
+
+    fn touch(&mut self, slot: Slot) {
+        self.unlink(slot);
+        self.link_newest(slot);
     }
 }
 
@@ -81,58 +93,46 @@ impl Policy for Lru {
         "lru"
     }
 
-    /// The map, and a node of 16 bytes in a vector that doubles, old and new at once.
     fn overhead(&self) -> u64 {
-        MAP_BYTES + 48
+        SlotTable::<Node>::OVERHEAD
     }
 
-    fn insert(&mut self, key: Key, _size: u64, _next: Next) {
-        let node = Node {
-            key,
-            newer: NONE,
-            older: NONE,
-        };
-        let at = match self.free {
-            NONE => {
-                self.nodes.push(node);
-                (self.nodes.len() - 1) as u32
-            }
-            at => {
-                self.free = self.nodes[at as usize].older;
-                self.nodes[at as usize] = node;
-                at
-            }
-        };
-        self.places.insert(key, at);
-        self.link_newest(at);
+    fn insert(&mut self, slot: Slot, _size: u64, _next: Next) {
+        self.kept += 1;
+        self.link_newest(slot);
     }
 
-    fn hit(&mut self, key: Key, _next: Next) {
-        if let Some(&at) = self.places.get(&key) {
-            self.touch(at);
-        }
+    fn hit(&mut self, slot: Slot, _next: Next) {
+        self.touch(slot);
     }
 
-    fn remove(&mut self, key: Key) {
-        if let Some(at) = self.places.remove(&key) {
-            self.unlink(at);
-            self.nodes[at as usize].older = self.free;
-            self.free = at;
-        }
+    fn remove(&mut self, slot: Slot) {
+        self.kept -= 1;
+        self.unlink(slot);
     }
 
-    fn decide(&mut self, _incoming: Candidate, held: &dyn Fn(Key) -> bool) -> Verdict {
-        for _ in 0..self.places.len() {
+    fn decide(&mut self, _incoming: Candidate, held: &dyn Fn(Slot) -> bool) -> Verdict {
+        for _ in 0..self.kept {
             let oldest = self.oldest;
-            let key = self.nodes[oldest as usize].key;
-            if !held(key) {
-                return Verdict::Evict(key);
+            if !held(oldest) {
+                return Verdict::Evict(oldest);
             }
             // Held is being used now; its hit would bring it here anyway, and a walk over all
             // held ones at every call would not be O(1).
             self.touch(oldest);
         }
         Verdict::Refuse
+    }
+
+    fn likely(&self, most: usize, name: &mut dyn FnMut(Slot)) {
+        let mut slot = self.oldest;
+        for _ in 0..most {
+            if slot == NONE {
+                return;
+            }
+            name(slot);
+            slot = self.nodes.get(slot).newer;
+        }
     }
 }
 
@@ -146,20 +146,20 @@ mod tests {
         next: Some(0),
     };
 
-    fn order(policy: &mut Lru) -> Vec<Key> {
-        let mut keys = Vec::new();
-        while let Verdict::Evict(key) = policy.decide(INCOMING, &|_| false) {
-            policy.remove(key);
-            keys.push(key);
+    fn order(policy: &mut Lru) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        while let Verdict::Evict(slot) = policy.decide(INCOMING, &|_| false) {
+            policy.remove(slot);
+            slots.push(slot);
         }
-        keys
+        slots
     }
 
     #[test]
     fn the_one_used_longest_ago_goes_first() {
         let mut policy = Lru::new();
-        for key in 1..=4 {
-            policy.insert(key, 1, None);
+        for slot in 1..=4 {
+            policy.insert(slot, 1, None);
         }
         policy.hit(1, None);
         policy.hit(3, None);
@@ -171,10 +171,13 @@ mod tests {
     #[test]
     fn a_held_sample_counts_as_just_used() {
         let mut policy = Lru::new();
-        for key in 1..=3 {
-            policy.insert(key, 1, None);
+        for slot in 1..=3 {
+            policy.insert(slot, 1, None);
         }
-        assert_eq!(policy.decide(INCOMING, &|key| key == 1), Verdict::Evict(2));
+        assert_eq!(
+            policy.decide(INCOMING, &|slot| slot == 1),
+            Verdict::Evict(2)
+        );
         assert_eq!(order(&mut policy), [2, 3, 1]);
     }
 }

@@ -3,7 +3,7 @@
 //! Each sample is used once an epoch, so any share c of the dataset gives c hits as long as it
 //! stays: no eviction is needed, and no state. Hits are spread evenly over the epoch. O(1).
 
-use crate::{Candidate, Key, Next, Policy, Verdict};
+use crate::{Candidate, Next, Policy, Slot, Verdict};
 
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Minio;
@@ -17,13 +17,13 @@ impl Policy for Minio {
         0
     }
 
-    fn insert(&mut self, _key: Key, _size: u64, _next: Next) {}
+    fn insert(&mut self, _slot: Slot, _size: u64, _next: Next) {}
 
-    fn hit(&mut self, _key: Key, _next: Next) {}
+    fn hit(&mut self, _slot: Slot, _next: Next) {}
 
-    fn remove(&mut self, _key: Key) {}
+    fn remove(&mut self, _slot: Slot) {}
 
-    fn decide(&mut self, _incoming: Candidate, _held: &dyn Fn(Key) -> bool) -> Verdict {
+    fn decide(&mut self, _incoming: Candidate, _held: &dyn Fn(Slot) -> bool) -> Verdict {
         Verdict::Refuse
     }
 }

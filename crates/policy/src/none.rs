@@ -2,7 +2,7 @@
 //!
 //! For a dataset that is read once, or to see what the cache is worth. O(1), no state.
 
-use crate::{Candidate, Key, Next, Policy, Verdict};
+use crate::{Candidate, Next, Policy, Slot, Verdict};
 
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Nothing;
@@ -20,13 +20,13 @@ impl Policy for Nothing {
         false
     }
 
-    fn insert(&mut self, _key: Key, _size: u64, _next: Next) {}
+    fn insert(&mut self, _slot: Slot, _size: u64, _next: Next) {}
 
-    fn hit(&mut self, _key: Key, _next: Next) {}
+    fn hit(&mut self, _slot: Slot, _next: Next) {}
 
-    fn remove(&mut self, _key: Key) {}
+    fn remove(&mut self, _slot: Slot) {}
 
-    fn decide(&mut self, _incoming: Candidate, _held: &dyn Fn(Key) -> bool) -> Verdict {
+    fn decide(&mut self, _incoming: Candidate, _held: &dyn Fn(Slot) -> bool) -> Verdict {
         Verdict::Refuse
     }
 }

@@ -4,7 +4,7 @@
 //! what is not kept is read: the tier's rules without its threads. O(1) a use beyond the policy.
 
 use crate::hash::KeyMap;
-use crate::{Candidate, Key, Policy, Verdict};
+use crate::{Candidate, Key, Policy, Slot, Verdict};
 
 /// A trace: the samples in the order of their use, each with its size and the position of its
 /// next use. Keys alone become one here.
@@ -58,10 +58,14 @@ pub fn replay(policy: &mut dyn Policy, capacity: u64, trace: &[Candidate]) -> Re
 pub struct Replayer<'a> {
     policy: &'a mut dyn Policy,
     capacity: u64,
-    kept: KeyMap<u64>,
+    /// Where each kept sample is.
+    kept: KeyMap<Slot>,
+    /// By slot: the sample and its size, if it is kept.
+    slots: Vec<Option<(Key, u64)>>,
+    vacant: Vec<Slot>,
     used: u64,
     now: u64,
-    expired: Vec<Key>,
+    expired: Vec<Slot>,
     tally: Replay,
 }
 
@@ -71,6 +75,8 @@ impl<'a> Replayer<'a> {
             policy,
             capacity,
             kept: KeyMap::default(),
+            slots: Vec::new(),
+            vacant: Vec::new(),
             used: 0,
             now: 0,
             expired: Vec::new(),
@@ -94,23 +100,28 @@ impl<'a> Replayer<'a> {
             if self.expired.is_empty() {
                 break;
             }
-            while let Some(key) = self.expired.pop() {
-                self.tally.expired += u64::from(self.remove(key));
+            while let Some(slot) = self.expired.pop() {
+                self.tally.expired += u64::from(self.remove(slot));
             }
         }
         self.now += 1;
 
-        if self.kept.contains_key(&access.key) {
+        if let Some(&slot) = self.kept.get(&access.key) {
             self.tally.hits += 1;
             self.tally.hit_sizes += access.size;
-            self.policy.hit(access.key, access.next);
+            self.policy.hit(slot, access.next);
             return true;
         }
         self.tally.misses += 1;
         self.tally.miss_sizes += access.size;
         if self.make_room(access) {
-            self.policy.insert(access.key, access.size, access.next);
-            self.kept.insert(access.key, access.size);
+            let slot = self.vacant.pop().unwrap_or_else(|| {
+                self.slots.push(None);
+                self.slots.len() as Slot - 1
+            });
+            self.slots[slot as usize] = Some((access.key, access.size));
+            self.policy.insert(slot, access.size, access.next);
+            self.kept.insert(access.key, slot);
             self.used += access.size;
             self.tally.peak = self.tally.peak.max(self.used);
         } else {
@@ -125,19 +136,22 @@ impl<'a> Replayer<'a> {
         }
         while self.used + incoming.size > self.capacity {
             match self.policy.decide(incoming, &|_| false) {
-                Verdict::Evict(key) if self.remove(key) => self.tally.evictions += 1,
+                Verdict::Evict(slot) if self.remove(slot) => self.tally.evictions += 1,
                 _ => return false,
             }
         }
         true
     }
 
-    fn remove(&mut self, key: Key) -> bool {
-        let Some(size) = self.kept.remove(&key) else {
+    fn remove(&mut self, slot: Slot) -> bool {
+        let kept = self.slots.get_mut(slot as usize).and_then(Option::take);
+        let Some((key, size)) = kept else {
             return false;
         };
+        self.kept.remove(&key);
+        self.vacant.push(slot);
         self.used -= size;
-        self.policy.remove(key);
+        self.policy.remove(slot);
         true
     }
 }

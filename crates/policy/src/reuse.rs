@@ -17,8 +17,8 @@
 //! goes first, and nothing wanted sooner goes for something wanted later: as in `farthest`, with
 //! room made early. O(log n) a call.
 
-use crate::heap::{Heap, Rank};
-use crate::{Candidate, Key, Next, Policy, Settings, Verdict};
+use crate::heap::{Heap, Rank, distance};
+use crate::{Candidate, Next, Policy, Settings, Slot, Verdict};
 
 /// How many expired samples are named in one call: the list counts against no budget.
 const AT_ONCE: usize = 1024;
@@ -43,20 +43,19 @@ impl Reuse {
     }
 
     fn set_clock(&mut self, now: u64) {
-        self.line = match self.settings.epoch {
+        let end = match self.settings.epoch {
             Some(epoch) if epoch > 0 => (now / epoch).saturating_add(2).saturating_mul(epoch),
-            _ => Rank::MAX,
-        }
+            _ => u64::MAX,
+        };
         // Below the rank of "never", so that it too is beyond the line.
-        .min(Rank::MAX - 1);
+        self.line = distance(Some(end));
     }
 
     /// A sole copy without further use stands at the line: it stays, but goes first for room.
     fn distance(&self, next: Next) -> Rank {
         match next {
-            Some(tick) => tick,
             None if self.settings.sole_copy => self.line,
-            None => Rank::MAX,
+            next => distance(next),
         }
     }
 }
@@ -74,36 +73,40 @@ impl Policy for Reuse {
         self.distance(candidate.next) <= self.line
     }
 
-    fn insert(&mut self, key: Key, _size: u64, next: Next) {
-        self.kept.set(key, self.distance(next));
+    fn insert(&mut self, slot: Slot, _size: u64, next: Next) {
+        self.kept.set(slot, self.distance(next));
     }
 
-    fn hit(&mut self, key: Key, next: Next) {
-        self.kept.set(key, self.distance(next));
+    fn hit(&mut self, slot: Slot, next: Next) {
+        self.kept.set(slot, self.distance(next));
     }
 
-    fn remove(&mut self, key: Key) {
-        self.kept.remove(key);
+    fn remove(&mut self, slot: Slot) {
+        self.kept.remove(slot);
     }
 
-    fn decide(&mut self, incoming: Candidate, held: &dyn Fn(Key) -> bool) -> Verdict {
+    fn decide(&mut self, incoming: Candidate, held: &dyn Fn(Slot) -> bool) -> Verdict {
         match self.kept.victim(Some(self.distance(incoming.next)), held) {
-            Some(key) => Verdict::Evict(key),
+            Some(slot) => Verdict::Evict(slot),
             None => Verdict::Refuse,
         }
     }
 
-    fn advance(&mut self, now: u64, expired: &mut Vec<Key>) {
+    fn advance(&mut self, now: u64, expired: &mut Vec<Slot>) {
         self.set_clock(now);
-        while let Some((rank, key)) = self.kept.top() {
+        while let Some((rank, slot)) = self.kept.top() {
             if rank <= self.line || expired.len() >= AT_ONCE {
                 return;
             }
             self.kept.set_aside();
             // An equal entry of the same sample may lie below: it is named once.
-            self.kept.remove(key);
-            expired.push(key);
+            self.kept.remove(slot);
+            expired.push(slot);
         }
+    }
+
+    fn likely(&self, most: usize, name: &mut dyn FnMut(Slot)) {
+        self.kept.likely(most, name);
     }
 }
 
@@ -111,7 +114,7 @@ impl Policy for Reuse {
 mod tests {
     use super::*;
 
-    fn expired(policy: &mut Reuse, now: u64) -> Vec<Key> {
+    fn expired(policy: &mut Reuse, now: u64) -> Vec<Slot> {
         let mut all = Vec::new();
         loop {
             let mut keys = Vec::new();
@@ -131,7 +134,7 @@ mod tests {
     #[test]
     fn however_many_expire_at_once_all_go() {
         let mut policy = Reuse::new(Settings::default());
-        let all: Vec<Key> = (0..5_000).collect();
+        let all: Vec<Slot> = (0..5_000).collect();
         for &key in &all {
             policy.insert(key, 1, None);
         }

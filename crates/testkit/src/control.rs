@@ -1,36 +1,40 @@
-//! The control port: other faults and a look at the counters while the proxy runs.
+//! The control port: other settings and a look at the counters while the program runs.
 //!
 //! ```text
-//! GET  /counts    the counters
-//! GET  /faults    the faults in force
-//! POST /faults    others in their place: {"delay_ms": 10, "rules": ["every=3,status=503"]}
+//! GET  /counts      the counters
+//! GET  /SETTINGS    the settings in force: /faults of the proxy, /slowness of the slow files
+//! POST /SETTINGS    others in their place: {"delay_ms": 10, "rules": ["every=3,status=503"]}
 //! ```
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::Buf;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::faults::{Active, Faults};
 use crate::http::{Request, Stream};
-use crate::relay::Shared;
 
 /// Bodies over this size are refused.
 const MAX_BODY: usize = 1 << 20;
 
-/// Puts other faults in force, from the next request on.
-pub(crate) fn set(shared: &Shared, faults: Faults) {
-    let mut active = shared
-        .active
-        .write()
-        .expect("no panic while changing faults");
-    *active = Arc::new(Active::new(faults));
+/// What a control port shows and changes.
+pub(crate) trait Controlled: Send + Sync + 'static {
+    /// The path of the settings.
+    const SETTINGS: &'static str;
+    type Settings: Serialize + DeserializeOwned;
+    type Counts: Serialize;
+
+    fn settings(&self) -> Self::Settings;
+    /// Puts other settings in force, from the next request on.
+    fn set(&self, settings: Self::Settings);
+    fn counts(&self) -> Self::Counts;
 }
 
 /// Serves a control connection until the client closes it.
-pub(crate) async fn serve(socket: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+pub(crate) async fn serve<C: Controlled>(socket: TcpStream, shared: Arc<C>) -> io::Result<()> {
     let mut client = Stream::new(socket)?;
     while let Some(mut request) = client.head::<Request>().await? {
         let mut body = Vec::new();
@@ -42,7 +46,7 @@ pub(crate) async fn serve(socket: TcpStream, shared: Arc<Shared>) -> io::Result<
             body.extend_from_slice(&client.buffer[..taken]);
             client.buffer.advance(taken);
         }
-        let (status, json) = answer(&request, &body, &shared);
+        let (status, json) = answer(&request, &body, &*shared);
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             json.len()
@@ -55,21 +59,14 @@ pub(crate) async fn serve(socket: TcpStream, shared: Arc<Shared>) -> io::Result<
     Ok(())
 }
 
-fn answer(request: &Request, body: &[u8], shared: &Shared) -> (&'static str, String) {
-    let faults = || {
-        let active = shared
-            .active
-            .read()
-            .expect("no panic while changing faults");
-        json(&active.faults)
-    };
+fn answer<C: Controlled>(request: &Request, body: &[u8], shared: &C) -> (&'static str, String) {
     match (request.method.as_str(), request.path.as_str()) {
-        ("GET", "/counts") => ("200 OK", json(&shared.counter.copy())),
-        ("GET", "/faults") => ("200 OK", faults()),
-        ("POST", "/faults") => match serde_json::from_slice::<Faults>(body) {
+        ("GET", "/counts") => ("200 OK", json(&shared.counts())),
+        ("GET", path) if path == C::SETTINGS => ("200 OK", json(&shared.settings())),
+        ("POST", path) if path == C::SETTINGS => match serde_json::from_slice(body) {
             Ok(new) => {
-                set(shared, new);
-                ("200 OK", faults())
+                shared.set(new);
+                ("200 OK", json(&shared.settings()))
             }
             Err(error) => ("400 Bad Request", json(&error.to_string())),
         },
@@ -77,6 +74,6 @@ fn answer(request: &Request, body: &[u8], shared: &Shared) -> (&'static str, Str
     }
 }
 
-fn json(value: &impl serde::Serialize) -> String {
+fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain values")
 }

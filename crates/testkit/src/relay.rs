@@ -9,17 +9,22 @@
 //! come in, so a body of any size costs one buffer.
 
 use std::io;
-use std::sync::{Arc, Mutex, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use bytes::Buf;
 use tokio::io::{AsyncWrite, AsyncWriteExt, sink};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, sleep_until};
 
-use crate::counts::Counter;
-use crate::faults::{Action, Active};
+use crate::control::Controlled;
+use crate::counts::{Counter, Counts};
+use crate::faults::{Action, Active, Faults};
 use crate::http::{Body, Request, Response, Stream};
+use crate::pace::Pace;
+
+/// Paced bodies move in steps of this size, so that connections share the line.
+const STEP: usize = 16 << 10;
 
 /// What all connections of a proxy share.
 #[derive(Debug)]
@@ -28,6 +33,32 @@ pub(crate) struct Shared {
     pub(crate) active: RwLock<Arc<Active>>,
     pub(crate) counter: Counter,
     pub(crate) pace: Pace,
+}
+
+impl Shared {
+    fn active(&self) -> Arc<Active> {
+        let active = self.active.read().expect("no panic while changing faults");
+        Arc::clone(&active)
+    }
+}
+
+impl Controlled for Shared {
+    const SETTINGS: &'static str = "/faults";
+    type Settings = Faults;
+    type Counts = Counts;
+
+    fn settings(&self) -> Faults {
+        self.active().faults.clone()
+    }
+
+    fn set(&self, faults: Faults) {
+        let mut active = self.active.write().expect("no panic while changing faults");
+        *active = Arc::new(Active::new(faults));
+    }
+
+    fn counts(&self) -> Counts {
+        self.counter.copy()
+    }
 }
 
 /// Serves a client until one side closes.
@@ -53,12 +84,7 @@ async fn exchange(
     mut request: Request,
     shared: &Shared,
 ) -> io::Result<bool> {
-    let active = Arc::clone(
-        &shared
-            .active
-            .read()
-            .expect("no panic while changing faults"),
-    );
+    let active = shared.active();
     let action = active.decide(&request.method, &request.path);
     if action.is_some() {
         shared.counter.lock().faults += 1;
@@ -194,11 +220,11 @@ async fn pass(
             break;
         }
         let most = usize::try_from(stop - *moved).unwrap_or(usize::MAX);
-        let most = pace.map_or(most, |_| most.min(Pace::STEP));
+        let most = pace.map_or(most, |_| most.min(STEP));
         let at_hand = from.buffer.len().min(most);
         let taken = body.take(&from.buffer[..at_hand])?;
         if let Some((pace, mbps)) = pace {
-            pace.wait(taken, mbps).await;
+            sleep_until(pace.through(taken, mbps).into()).await;
         }
         to.write_all(&from.buffer[..taken]).await?;
         from.buffer.advance(taken);
@@ -280,26 +306,4 @@ fn answer(status: u16, retry_after: Option<u64>, close: bool) -> Vec<u8> {
         body.len()
     )
     .into_bytes()
-}
-
-/// A line of limited speed that all connections send through.
-#[derive(Debug, Default)]
-pub(crate) struct Pace(Mutex<Option<Instant>>);
-
-impl Pace {
-    /// Bodies move in steps of this size, so that connections share the line.
-    const STEP: usize = 16 << 10;
-    /// The line may be this far behind and catch up: timers are only good to a millisecond.
-    const SLACK: Duration = Duration::from_millis(5);
-
-    async fn wait(&self, bytes: usize, mbps: f64) {
-        let time = Duration::from_secs_f64(bytes as f64 * 8.0 / (mbps.max(1e-3) * 1e6));
-        let free = {
-            let mut free = self.0.lock().expect("no panic while pacing");
-            let earliest = Instant::now().checked_sub(Self::SLACK);
-            let from = (*free).max(earliest).unwrap_or_else(Instant::now);
-            *free.insert(from + time)
-        };
-        sleep_until(free.into()).await;
-    }
 }

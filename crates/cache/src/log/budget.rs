@@ -16,6 +16,8 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 const SLACK: u64 = 16 << 10;
 /// What is left for the small files of logs: folders, leases, tables.
 const HEADROOM: u64 = 64 << 10;
+/// What a log takes at least: its folder, lease, address and what it has put by.
+pub(super) const LEAST: u64 = 16 << 10;
 /// The file in a log's folder that says how many bytes it has put by.
 pub(super) const RESERVED: &str = "reserved";
 /// How long the book is waited for.
@@ -50,6 +52,11 @@ impl Budget {
         }
     }
 
+    /// The folder with all logs.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The most it allows.
     pub(super) fn limit(&self) -> u64 {
         self.limit
@@ -62,7 +69,11 @@ impl Budget {
 
     /// Bytes that may still be taken.
     pub(super) fn room(&self) -> u64 {
-        self.spare().saturating_sub(HEADROOM.min(self.limit / 16))
+        self.spare().saturating_sub(self.headroom())
+    }
+
+    fn headroom(&self) -> u64 {
+        HEADROOM.min(self.limit / 16)
     }
 
     /// The same with what is left for small files.
@@ -72,7 +83,7 @@ impl Budget {
         within.min(free.saturating_sub(self.floor))
     }
 
-    /// Bytes that all logs take, or have put by.
+    /// Bytes that all logs take, have put by, or are about to take for their small files.
     fn taken(&self) -> u64 {
         let own = fs::symlink_metadata(&self.root).map_or(0, |meta| meta.blocks() * 512);
         let Ok(entries) = fs::read_dir(&self.root) else {
@@ -84,8 +95,37 @@ impl Budget {
             let reserved = reserved
                 .and_then(|text| text.trim().parse().ok())
                 .unwrap_or(0);
-            sum + used(&path).max(reserved)
+            let least = if path.is_dir() { LEAST } else { 0 };
+            sum + used(&path).max(reserved).max(least)
         })
+    }
+
+    /// Makes the folder of a log, if there is room for what a log has at least. The first one is
+    /// made in any case: who opens it says then what is wanting.
+    pub(super) fn make_folder(&self, log: &Path) -> io::Result<()> {
+        if log.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.root)?;
+        let _book = self.open()?;
+        let mut entries = fs::read_dir(&self.root)?.flatten();
+        if entries.any(|entry| entry.path().is_dir()) && self.spare() < LEAST {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        fs::create_dir_all(log)
+    }
+
+    /// What `take` makes of `bytes` of the disk; `None` if there are not so many.
+    pub(super) fn take<T>(
+        &self,
+        bytes: u64,
+        take: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        let _book = self.open()?;
+        if self.spare() < bytes {
+            return Ok(None);
+        }
+        take().map(Some)
     }
 
     /// Puts bytes by for a log that takes its blocks as it goes; `log` has the rest of what may be
@@ -93,7 +133,11 @@ impl Budget {
     pub(super) fn reserve(&self, log: &Path) -> io::Result<u64> {
         let _book = self.open()?;
         let _ = fs::remove_file(log.join(RESERVED));
-        let bytes = self.room() + used(log);
+        let own = used(log);
+        let others = self.taken().saturating_sub(own);
+        // The log may have more than it may: the budget was another then.
+        let most = self.limit.saturating_sub(self.headroom() + others);
+        let bytes = (self.room() + own).min(most);
         fs::write(log.join(RESERVED), bytes.to_string())?;
         Ok(bytes)
     }

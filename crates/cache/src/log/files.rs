@@ -5,7 +5,10 @@
 //!   <another>/log/<dataset>/00000001.segment, ...
 //! ```
 //!
-//! Segment numbers are never used again, so a descriptor never means another segment.
+//! Segment numbers are not used again, so a descriptor never means another segment. The table of a
+//! packed log remembers them (`index`); a reordered one, which nobody reads beside its writer, goes
+//! on above what is there. Should all that be lost, then numbers come again, and who still has old
+//! segments open reads bytes that do not pass for a sample's.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -16,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 
 use super::budget::Budget;
+use super::index::MOST_SEGMENTS;
 use super::warnings::Warnings;
 
 /// Read errors in a row after which a directory is given up.
@@ -216,6 +220,19 @@ impl Files {
         found
     }
 
+    /// The lowest number above those of all segments that are there.
+    pub(super) fn next_segment(&self) -> u32 {
+        let numbers = self.list().into_iter().map(|(_, segment)| segment);
+        // What has a higher one is not ours.
+        let ours = numbers.filter(|&segment| segment < MOST_SEGMENTS);
+        ours.max().map_or(0, |last| last + 1)
+    }
+
+    /// Closes all segments: another process may have deleted some meanwhile.
+    pub(super) fn forget(&self) {
+        self.open.write().expect("the files' lock").clear();
+    }
+
     /// A read has worked.
     pub(super) fn went_well(&self, dir: u8) {
         let errors = &self.dirs[usize::from(dir)].errors;
@@ -233,6 +250,18 @@ impl Files {
                 "cache directory {} cannot be read ({error}); going on without it",
                 failed.folder.display()
             ));
+        }
+    }
+
+    /// Looks whether the directories are still there: files that are open can be read long after
+    /// they were deleted, and nobody would hear of it.
+    pub(super) fn look(&self) {
+        for (dir, there) in self.dirs.iter().enumerate() {
+            if there.is_writable()
+                && let Err(error) = fs::symlink_metadata(&there.folder)
+            {
+                self.write_failed(dir as u8, &error);
+            }
         }
     }
 

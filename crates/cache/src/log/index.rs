@@ -8,12 +8,14 @@
 //! The table is a hint: whoever reads a sample checks its bytes against the check, which is
 //! seeded with the sample's name and validator, so an entry that is old, torn or damaged costs a
 //! read of the origin and never gives other bytes. Lost or of another index, it is made again from
-//! the chunks (`recover`). 14.1 million samples take 226 MB, mapped at once.
+//! the chunks (`recover`), and so it is completed if its last writer did not say that it is: that
+//! word is all that is ever synced. 14.1 million samples take 226 MB, mapped at once.
 
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,14 +30,18 @@ const HEAD: usize = 4096;
 pub(super) const HEAD_BYTES: usize = 56;
 /// Where the head says that the last writer has closed it.
 const CLEAN: usize = 64;
+/// Where it remembers the number of the next segment.
+const NEXT: usize = 72;
 const ROW: usize = 16;
+/// Segments have lower numbers than this: a location has no room for more.
+pub(super) const MOST_SEGMENTS: u32 = 1 << 24;
 
 /// Directory, segment and offset of a sample's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
     /// Which of the log's directories.
     pub dir: u8,
-    /// Which segment; numbers are never used again.
+    /// Which segment.
     pub segment: u32,
     /// Where in it.
     pub offset: u32,
@@ -134,8 +140,11 @@ impl SampleIndex {
         }
     }
 
-    /// A new, empty table in place of whatever `path` has; its readers keep theirs.
+    /// A new, empty table in place of whatever `path` has, whose blocks are given back first; its
+    /// readers keep theirs. It goes on with the numbers of segments.
     pub(super) fn create(path: &Path, subject: Subject) -> io::Result<Self> {
+        let next = Self::remembered(path);
+        let _ = std::fs::remove_file(path);
         let beside = path.with_extension("new");
         let _ = std::fs::remove_file(&beside);
         let file = File::options()
@@ -150,7 +159,8 @@ impl SampleIndex {
             Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(&file, length)?,
             Err(errno) => return Err(errno.into()),
         }
-        std::os::unix::fs::FileExt::write_all_at(&file, &subject.head(), 0)?;
+        file.write_all_at(&subject.head(), 0)?;
+        file.write_all_at(&numbered(next).to_le_bytes(), NEXT as u64)?;
         std::fs::rename(&beside, path)?;
         Self::map(&file, subject, true)?.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -225,17 +235,50 @@ impl SampleIndex {
                 .is_ok()
     }
 
+    /// The lowest number that no segment has had yet; 0 if that is not known.
+    pub(super) fn next_segment(&self) -> u32 {
+        number(self.word(NEXT).load(Ordering::Acquire))
+    }
+
+    /// Segments have had all numbers below `next`. Said before the segment is made.
+    pub(super) fn remember_segment(&self, next: u32) {
+        if self.writable {
+            self.word(NEXT).store(numbered(next), Ordering::Release);
+        }
+    }
+
+    /// The same as the table in `path` says, whatever that is of.
+    fn remembered(path: &Path) -> u32 {
+        let mut word = [0; 8];
+        let read = File::open(path).and_then(|file| file.read_exact_at(&mut word, NEXT as u64));
+        read.map_or(0, |()| number(u64::from_le_bytes(word)))
+    }
+
     /// Whether the last writer has said that all it wrote is in the table.
     pub(super) fn is_clean(&self) -> bool {
         self.word(CLEAN).load(Ordering::Acquire) == 1
     }
 
-    /// Says so, or that a writer is at it.
+    /// Says so, or that a writer is at it. That is on the disk when this returns, and before it
+    /// what it is about: after a power failure a table that says it is complete must be.
     pub(super) fn set_clean(&self, clean: bool) {
-        if self.writable {
-            self.word(CLEAN).store(u64::from(clean), Ordering::Release);
+        if !self.writable || clean && self.map.flush().is_err() {
+            return;
         }
+        self.word(CLEAN).store(u64::from(clean), Ordering::Release);
+        // Where this fails the rest does as well, and is noticed there.
+        let _ = self.map.flush_range(0, HEAD);
     }
+}
+
+/// A segment's number with a check of its own: a damaged one would use up all others at once.
+fn numbered(number: u32) -> u64 {
+    hash(&number.to_le_bytes()) << 32 | u64::from(number)
+}
+
+fn number(word: u64) -> u32 {
+    let number = word as u32;
+    if word == numbered(number) { number } else { 0 }
 }
 
 fn write_zeros(file: &File, length: u64) -> io::Result<()> {
@@ -243,7 +286,7 @@ fn write_zeros(file: &File, length: u64) -> io::Result<()> {
     let mut at = 0;
     while at < length {
         let count = (length - at).min(zeros.len() as u64);
-        std::os::unix::fs::FileExt::write_all_at(file, &zeros[..count as usize], at)?;
+        file.write_all_at(&zeros[..count as usize], at)?;
         at += count;
     }
     Ok(())
@@ -317,6 +360,30 @@ mod tests {
                 .unwrap()
                 .is_some()
         );
+    }
+
+    #[test]
+    fn a_new_table_goes_on_with_the_numbers_of_segments_unless_they_are_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("map");
+        let table = SampleIndex::create(&path, SUBJECT).unwrap();
+        assert_eq!(table.next_segment(), 0);
+        table.remember_segment(77);
+        let other = Subject {
+            index: 9,
+            samples: 1000,
+            ..SUBJECT
+        };
+        let table = SampleIndex::create(&path, other).unwrap();
+        assert_eq!(table.next_segment(), 77);
+        let whole = std::fs::read(&path).unwrap();
+        for bit in NEXT * 8..(NEXT + 8) * 8 {
+            let mut damaged = whole.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, damaged).unwrap();
+            let table = SampleIndex::open(&path, other).unwrap().unwrap();
+            assert_eq!(table.next_segment(), 0, "bit {bit}");
+        }
     }
 
     #[test]

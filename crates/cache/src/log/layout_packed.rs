@@ -20,7 +20,8 @@ use forebay_format::chunk::{ChunkBuilder, Entry, Home};
 use super::buffer::{Buffer, Pool};
 use super::core::{Core, Figures};
 use super::files::Dir;
-use super::index::{Location, SampleIndex};
+use super::index::{Location, MOST_SEGMENTS, SampleIndex};
+use super::kind::Kind;
 use super::layout::{Check, Layout, Order, Parts, Sample, Spot};
 use super::reclaim;
 use super::writer::Writer;
@@ -77,18 +78,11 @@ impl Packed {
             full: AtomicBool::new(false),
         });
         let dirs = core.files.dirs().len();
-        let next_segment = core
-            .files
-            .list()
-            .iter()
-            .map(|(_, segment)| segment + 1)
-            .max()
-            .unwrap_or(0);
         let mut appender = Appender {
             writer: Writer::new(core, &pool)?,
             open: (0..dirs).map(|_| None).collect(),
             turn: 0,
-            next_segment,
+            next_segment: shared.index.next_segment(),
             segment_bytes,
             may_reclaim: true,
             failed: false,
@@ -123,7 +117,7 @@ impl Packed {
 
 impl Layout for Packed {
     fn name(&self) -> &'static str {
-        "packed"
+        Kind::Packed.name()
     }
 
     fn find(&self, sample: u32) -> Option<Spot> {
@@ -343,6 +337,10 @@ impl Appender {
             let most = self.segment_bytes.max(length);
             let files = &self.shared.core.files;
             let segment = self.next_segment;
+            if segment >= MOST_SEGMENTS {
+                return None;
+            }
+            self.shared.index.remember_segment(segment + 1);
             let size = match files.create(dir as u8, segment, length, most) {
                 Ok(size) => size?,
                 Err(error) => {

@@ -14,8 +14,9 @@
 //!
 //! Fetching runs on into the next epoch before its own next one is known: what is read then is
 //! carried over, from log to log, as soon as it is.
+//!
+//! Once the disk cannot be written to, both logs stay as they are and are read in any order.
 
-use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,17 +25,19 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use super::buffer::{Buffer, Pool};
 use super::core::{Core, Figures};
 use super::device::{Op, transfer};
 use super::index::Location;
+use super::kind::Kind;
 use super::layout::{Check, Layout, Order, Parts, Sample, Spot};
 use super::layout_packed::Bits;
 use super::order_file::OrderFile;
 use super::ordered::{Freed, Ordered, SEGMENT, length, tag};
 use super::record;
+use super::recover_ordered;
 use super::writer::Writer;
 
 /// How long a sample waits for the writer. What is not written is read from the origin in the
@@ -116,7 +119,36 @@ impl Reorder {
             thread: Some(thread),
         };
         reorder.take_stock()?;
+        reorder.shrink();
         Ok(reorder)
+    }
+
+    /// Keeps a budget that is smaller than it was, or a disk that never heard of what was given
+    /// back before the power failed.
+    fn shrink(&self) {
+        let logs = self.logs.read().expect("the logs' lock");
+        let (taken, limit) = (&self.shared.taken, &self.shared.limit);
+        let mut over = taken
+            .load(Ordering::Acquire)
+            .saturating_sub(limit.load(Ordering::Acquire));
+        for log in [&logs.current, &logs.next].into_iter().flatten() {
+            for freed in log.give_up(over) {
+                over = over.saturating_sub(freed.bytes);
+                self.free(freed);
+            }
+        }
+        drop(logs);
+        self.flush();
+    }
+
+    fn free(&self, freed: Freed) {
+        self.shared.freeing.fetch_add(1, Ordering::AcqRel);
+        self.send(Message::Free(freed));
+    }
+
+    /// Whether nothing can be written any more.
+    fn is_frozen(&self) -> bool {
+        !self.shared.core.files.dirs()[0].is_writable()
     }
 
     fn send(&self, message: Message) {
@@ -176,7 +208,7 @@ impl Reorder {
 
 impl Layout for Reorder {
     fn name(&self) -> &'static str {
-        "reorder"
+        Kind::Reorder.name()
     }
 
     fn find(&self, sample: u32) -> Option<Spot> {
@@ -202,7 +234,9 @@ impl Layout for Reorder {
             }
             return false;
         };
-        let Some(at) = next.place(sample.id) else {
+        let dirs = shared.core.files.dirs();
+        let writable = |at: &Location| dirs[usize::from(at.dir)].is_writable();
+        let Some(at) = next.place(sample.id).filter(writable) else {
             return false; // beyond the reach
         };
         if !shared.take_soon(record::room(sample.length)) {
@@ -222,13 +256,14 @@ impl Layout for Reorder {
     fn lost(&self, sample: u32, spot: &Spot) {
         let logs = self.logs.read().expect("the logs' lock");
         for log in [&logs.current, &logs.next].into_iter().flatten() {
-            if log.place(sample) == Some(spot.at) {
-                log.set(sample, false);
-            }
+            log.lose(sample, spot.at);
         }
     }
 
     fn begin(&self, order: Option<&Order>) {
+        if self.is_frozen() {
+            return;
+        }
         let mut logs = self.logs.write().expect("the logs' lock");
         let wanted = order.map(|order| tag(&order.ids));
         let is_it =
@@ -254,6 +289,9 @@ impl Layout for Reorder {
     }
 
     fn foresee(&self, next: &Order) {
+        if self.is_frozen() {
+            return;
+        }
         let mut logs = self.logs.write().expect("the logs' lock");
         let known = logs.next.as_ref().map(|log| log.tag);
         if known == Some(tag(&next.ids)) {
@@ -279,15 +317,16 @@ impl Layout for Reorder {
 
     fn consumed(&self, samples: &[u32]) {
         let logs = self.logs.read().expect("the logs' lock");
-        let Some(current) = &logs.current else { return };
+        let Some(current) = logs.current.as_ref().filter(|_| !self.is_frozen()) else {
+            return;
+        };
         for &sample in samples {
             let freed = match logs.in_order {
                 true => current.consume(sample),
                 false => current.consume_alone(sample),
             };
             if let Some(freed) = freed {
-                self.shared.freeing.fetch_add(1, Ordering::AcqRel);
-                self.send(Message::Free(freed));
+                self.free(freed);
             }
         }
     }
@@ -487,75 +526,35 @@ impl Scribe {
     }
 }
 
-/// The logs on the disk: their orders, and which records have blocks. Whatever belongs to none is
-/// deleted. Whether a record is whole is seen when it is read.
+/// The logs on the disk. Whatever belongs to none of them is deleted.
 fn recover(core: &Core) -> Logs {
     let home = &core.files.dirs()[0].folder;
-    let mut orders = OrderFile::list(home, core.subject);
-    for stale in orders.drain(..orders.len().saturating_sub(2)) {
-        OrderFile::delete(home, stale.first);
+    let mut logs: Vec<_> = recover_ordered::logs(core)
+        .into_iter()
+        .map(Arc::new)
+        .collect();
+    let orders = OrderFile::numbers(home);
+    // Above all that was there, of use or not.
+    let ends = logs.iter().map(|log| log.first + log.segment_count());
+    let begun = orders.iter().map(|first| first + 1);
+    let next_segment = ends.chain(begun).chain([core.files.next_segment()]).max();
+    for first in orders {
+        if logs.iter().all(|log| log.first != first) {
+            OrderFile::delete(home, first);
+        }
     }
-    let mut logs: Vec<Arc<Ordered>> = Vec::new();
-    for order in &orders {
-        let log = Ordered::new(order, core);
-        let mut extents = Extents::default();
-        log.recover(&mut |at, bytes| extents.has(core, at, bytes));
-        logs.push(Arc::new(log));
-    }
-    let mut next_segment = 0;
     for (dir, segment) in core.files.list() {
         let known =
             |log: &Arc<Ordered>| (log.first..log.first + log.segment_count()).contains(&segment);
-        if logs.iter().any(known) {
-            next_segment = next_segment.max(segment + 1);
-        } else {
+        if !logs.iter().any(known) {
             let _ = core.files.delete(dir, segment);
         }
     }
     let next = logs.pop();
-    let last = |log: &Arc<Ordered>| log.first + log.segment_count();
     Logs {
-        next_segment: next_segment.max(next.as_ref().map_or(0, last)),
+        next_segment: next_segment.unwrap_or(0),
         current: logs.pop(),
         in_order: false,
         next,
     }
-}
-
-/// Parts of a segment that have blocks.
-#[derive(Debug, Default)]
-struct Extents {
-    of: Option<(u8, u32)>,
-    parts: Vec<(u64, u64)>,
-}
-
-impl Extents {
-    fn has(&mut self, core: &Core, at: Location, bytes: u64) -> bool {
-        if self.of != Some((at.dir, at.segment)) {
-            self.of = Some((at.dir, at.segment));
-            self.parts = parts(core, at).unwrap_or_default();
-        }
-        let start = u64::from(at.offset);
-        let after = self.parts.partition_point(|&(from, _)| from <= start);
-        after > 0 && start + bytes <= self.parts[after - 1].1
-    }
-}
-
-fn parts(core: &Core, at: Location) -> io::Result<Vec<(u64, u64)>> {
-    let path = core.files.path(at.dir, at.segment);
-    let file = fs::File::open(path)?;
-    let size = file.metadata()?.len();
-    let mut parts = Vec::new();
-    let mut from = 0;
-    while from < size {
-        match seek(&file, SeekFrom::Data(from)) {
-            Ok(start) => {
-                from = seek(&file, SeekFrom::Hole(start))?;
-                parts.push((start, from));
-            }
-            Err(rustix::io::Errno::NXIO) => break,
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(parts)
 }

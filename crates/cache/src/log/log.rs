@@ -18,118 +18,31 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use forebay_format::chunk::{BLOCK, ENTRY, HEAD};
+use forebay_format::chunk::{BLOCK, ENTRY};
 use forebay_format::hash;
 
-use super::budget::{Budget, RESERVED, used};
+use super::budget::{Budget, LEAST, used};
 use super::buffer::Pool;
-use super::core::{Core, Figures, Identify, Length, Traffic};
-use super::device::DeviceChoice;
+use super::core::{Core, Figures, Traffic};
 use super::files::{Dir, Files};
-use super::index::{SampleIndex, Subject};
-use super::layout::{Layout, LayoutChoice, Order, Parts, Sample, Spot};
-use super::layout_packed::{self, Packed};
+use super::index::SampleIndex;
+use super::kind::Kind;
+use super::layout::{Layout, Order, Sample, Spot};
+use super::layout_packed::Packed;
 use super::layout_reorder::Reorder;
 use super::lease::Lease;
-use super::measure::Speeds;
+use super::read_only::{Left, ReadOnly};
 use super::reclaim::{self, LEASE};
 use super::record;
 use super::recover;
-use super::warnings::Warnings;
+use super::settings::{LogSettings, Sizes};
+use super::stats::LogStats;
 use crate::Error;
 
 /// The folder of all logs in a cache directory.
 pub const FOLDER: &str = "log";
 pub(super) const MAP: &str = "samples.map";
 pub(super) const ABOUT: &str = "about";
-/// A chunk as long as this is read as fast as a longer one.
-const CHUNK: u64 = 4 << 20;
-/// Smaller datasets are packed: which layout would be faster is not worth a second.
-const WORTH_MEASURING: u64 = 64 << 20;
-/// Disk for a log's folder, lease and address.
-const LEAST: u64 = 16 << 10;
-/// Room of a segment, in chunks.
-const CHUNKS_OF_A_SEGMENT: u64 = 64;
-/// A request's buffer.
-const REQUEST: u64 = 1 << 20;
-
-/// How a log is set up.
-#[derive(Clone)]
-pub struct LogSettings {
-    /// Cache directories; chunks go round.
-    pub dirs: Vec<PathBuf>,
-    /// The dataset's folder in each.
-    pub name: String,
-    /// The dataset's address, for people.
-    pub about: String,
-    /// Which dataset, which index. `dirs` is filled in.
-    pub subject: Subject,
-    /// Bytes of all samples.
-    pub total_bytes: u64,
-    /// Bytes of the longest.
-    pub max_length: u64,
-    /// Bytes that all logs in the directories may take, in equal shares.
-    pub disk: u64,
-    /// Bytes that stay free on each file system.
-    pub floor: u64,
-    /// Bytes of memory for buffers.
-    pub memory: u64,
-    /// How samples are laid out.
-    pub layout: LayoutChoice,
-    /// How the disk is spoken to.
-    pub device: DeviceChoice,
-    /// From a sample's number to who it is.
-    pub identify: Identify,
-    /// From a sample's number to its bytes.
-    pub length: Length,
-    /// Where words for the user go.
-    pub warnings: Arc<Warnings>,
-}
-
-impl std::fmt::Debug for LogSettings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogSettings")
-            .field("dirs", &self.dirs)
-            .field("name", &self.name)
-            .field("disk", &self.disk)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A log's figures so far.
-#[derive(Debug, Clone, Default)]
-pub struct LogStats {
-    /// How samples are laid out.
-    pub layout: &'static str,
-    /// Whether this process writes.
-    pub writes: bool,
-    /// Whether the page cache is left out.
-    pub direct: bool,
-    /// Bytes that all logs of the directories take, as `du` counts.
-    pub disk_bytes: u64,
-    /// Bytes that they may take.
-    pub disk_limit: u64,
-    /// Samples read.
-    pub reads: u64,
-    /// Their bytes.
-    pub read_bytes: u64,
-    /// Requests that they were read by.
-    pub requests: u64,
-    /// Bytes of those, gaps and edges included.
-    pub request_bytes: u64,
-    /// Samples written.
-    pub written: u64,
-    /// Bytes written to the device, all overhead included.
-    pub written_bytes: u64,
-    /// Samples that were not written because the writer was behind, or they are too long.
-    pub skipped: u64,
-    /// Samples whose bytes were not what they should be; read from the origin instead.
-    pub corrupt: u64,
-    /// Requests that failed.
-    pub errors: u64,
-    /// No more room.
-    pub full: bool,
-}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -160,7 +73,7 @@ impl Log {
             let root = dir.join(FOLDER);
             let folder = root.join(&settings.name);
             let budget = Budget::new(&root, share, settings.floor);
-            match make_folder(&folder, &budget) {
+            match budget.make_folder(&folder) {
                 Ok(()) => dirs.push(Dir::new(folder, budget)),
                 Err(error) => refused.push((dir, error)),
             }
@@ -193,7 +106,7 @@ impl Log {
         });
         let log = Self {
             role: RwLock::new(Role {
-                layout: Arc::new(ReadOnly(None)),
+                layout: Arc::new(ReadOnly::Nothing(kind)),
                 lease: None,
             }),
             core,
@@ -224,19 +137,24 @@ impl Log {
         if role.lease.is_some() {
             return;
         }
-        match Lease::take(&self.home().join(LEASE)) {
-            Ok(Some(lease)) => match self.lead() {
-                Ok(layout) => {
-                    role.layout = layout;
-                    role.lease = Some(lease);
-                }
-                Err(error) => self.core.files.write_failed(0, &error),
-            },
-            Ok(None) => {}
-            Err(error) => self.core.files.write_failed(0, &error),
-        }
-        if role.lease.is_none() {
-            role.layout = self.read_only();
+        self.core.files.forget();
+        let led = match Lease::take(&self.home().join(LEASE)) {
+            Ok(Some(lease)) => self.lead().map(|layout| (layout, lease)),
+            Ok(None) => {
+                role.layout = Arc::new(self.read_along());
+                return;
+            }
+            Err(error) => Err(error),
+        };
+        match led {
+            Ok((layout, lease)) => {
+                role.layout = layout;
+                role.lease = Some(lease);
+            }
+            Err(error) => {
+                self.core.files.write_failed(0, &error);
+                role.layout = Arc::new(self.read_only());
+            }
         }
     }
 
@@ -250,6 +168,7 @@ impl Log {
             self.kind.delete_other(&dir.folder);
         }
         self.check_budget()?;
+        reclaim::shrink_others(&self.core);
         match self.kind {
             Kind::Packed => self.lead_packed(),
             Kind::Reorder => {
@@ -282,6 +201,8 @@ impl Log {
             Some(index) => index,
             None => self.make_index(&map)?,
         };
+        let next = self.core.files.next_segment();
+        index.remember_segment(index.next_segment().max(next));
         if !index.is_clean() {
             recover::recover(&self.core, &index);
         }
@@ -289,37 +210,34 @@ impl Log {
         reclaim::shrink(&self.core, &index);
         let sizes = Sizes::new(&self.settings);
         let pool = Pool::new(sizes.chunks, sizes.chunk as usize)?;
-        // Never more than the dataset could fill.
-        let most = (sizes.chunk * CHUNKS_OF_A_SEGMENT)
-            .min(self.settings.total_bytes + self.settings.total_bytes / 16 + 2 * sizes.chunk);
         Ok(Arc::new(Packed::new(
             self.core.clone(),
             Arc::new(index),
             pool,
-            most.min(1 << 31).next_multiple_of(BLOCK as u64),
+            sizes.segment,
         )?))
     }
 
     fn make_index(&self, map: &Path) -> io::Result<SampleIndex> {
         let home = &self.core.files.dirs()[0];
-        let bytes = self
-            .core
-            .subject
-            .table_bytes()
-            .next_multiple_of(BLOCK as u64);
+        let table = self.core.subject.table_bytes();
+        let bytes = table.next_multiple_of(BLOCK as u64);
         // In place of the old one, which is in the way and has the room.
-        let old = used(map);
-        while old < self.core.subject.table_bytes()
-            && home.budget.spare() + old < bytes + BLOCK as u64
-        {
+        let more = match used(map) {
+            old if old >= table => 0,
+            old => (bytes + BLOCK as u64).saturating_sub(old),
+        };
+        let make = || SampleIndex::create(map, self.core.subject);
+        loop {
+            if let Some(index) = home.budget.take(more, make)? {
+                return Ok(index);
+            }
             if !reclaim::evict_stranger(&home.folder) {
                 return Err(io::Error::other(format!(
                     "its table alone takes {bytes} bytes of disk"
                 )));
             }
         }
-        let _ = fs::remove_file(map);
-        SampleIndex::create(map, self.core.subject)
     }
 
     /// Where a sample can be read.
@@ -388,6 +306,7 @@ impl Log {
     /// An epoch begins, in this order if it is known.
     pub fn begin(&self, order: Option<&Order>) {
         self.assume_role();
+        self.core.files.look();
         let role = self.role.read().expect("the log's lock");
         role.layout.begin(order);
     }
@@ -424,15 +343,28 @@ impl Log {
     /// still be read.
     pub fn close(&self) {
         let mut role = self.role.write().expect("the log's lock");
-        role.layout = Arc::new(ReadOnly(None)); // ends the writer
+        role.layout = Arc::new(ReadOnly::Nothing(self.kind)); // ends the writer
         role.lease = None;
-        role.layout = self.read_only();
+        role.layout = Arc::new(self.read_only());
     }
 
-    fn read_only(&self) -> Arc<dyn Layout> {
-        let map = self.home().join(MAP);
-        let index = SampleIndex::open(&map, self.core.subject).ok().flatten();
-        Arc::new(ReadOnly(index))
+    /// The layout of a log that nobody writes.
+    fn read_only(&self) -> ReadOnly {
+        match self.kind {
+            Kind::Packed => self.read_along(),
+            Kind::Reorder => ReadOnly::Reorder(Left::new(self.core.clone())),
+        }
+    }
+
+    /// The layout of a log that another process writes. What a reordered one has is gone by the
+    /// time that it would be read.
+    fn read_along(&self) -> ReadOnly {
+        let index = match self.kind {
+            Kind::Packed => SampleIndex::open(&self.home().join(MAP), self.core.subject),
+            Kind::Reorder => Ok(None),
+        };
+        let index = index.ok().flatten();
+        index.map_or(ReadOnly::Nothing(self.kind), ReadOnly::Packed)
     }
 
     /// What is half full is written as it is; does not wait for it.
@@ -473,159 +405,9 @@ impl Log {
     }
 }
 
-/// The layout that a log has, decided when it is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Packed,
-    Reorder,
-}
-
-impl Kind {
-    /// What is asked for; else what is there already; else what the disk is better at.
-    fn choose(settings: &LogSettings, home: &Dir) -> Self {
-        match settings.layout {
-            LayoutChoice::Packed => return Kind::Packed,
-            LayoutChoice::Reorder => return Kind::Reorder,
-            LayoutChoice::Auto => {}
-        }
-        let has = |kind: Kind| {
-            let entries = fs::read_dir(&home.folder).ok();
-            let mut paths = entries.into_iter().flatten().flatten();
-            paths.any(|entry| kind.owns(&entry.path()))
-        };
-        if has(Kind::Packed) || settings.total_bytes < WORTH_MEASURING {
-            return Kind::Packed;
-        }
-        if has(Kind::Reorder) {
-            return Kind::Reorder;
-        }
-        let mean = settings.total_bytes / u64::from(settings.subject.samples.max(1));
-        let root = home.folder.parent().unwrap_or(&home.folder);
-        match home.budget.room() {
-            room if room < WORTH_MEASURING * 2 => Kind::Packed,
-            _ => match Speeds::of(root, mean, &settings.device) {
-                Ok(speeds) if speeds.favour_reorder() => Kind::Reorder,
-                _ => Kind::Packed,
-            },
-        }
-    }
-
-    fn extension(self) -> &'static str {
-        match self {
-            Kind::Packed => "segment",
-            Kind::Reorder => "ordered",
-        }
-    }
-
-    fn owns(self, path: &Path) -> bool {
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or("");
-        let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
-        match self {
-            Kind::Packed => ends(&[".segment", MAP]),
-            Kind::Reorder => ends(&[".ordered", ".order", RESERVED]),
-        }
-    }
-
-    /// Deletes what a log of the other layout has left in a folder.
-    fn delete_other(self, folder: &Path) {
-        let other = match self {
-            Kind::Packed => Kind::Reorder,
-            Kind::Reorder => Kind::Packed,
-        };
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            if other.owns(&entry.path()) {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
-    }
-}
-
-/// A log's folder, if there is room for what a log has at least.
-fn make_folder(folder: &Path, budget: &Budget) -> io::Result<()> {
-    if !folder.is_dir() && folder.parent().is_some_and(Path::is_dir) && budget.spare() < LEAST {
-        return Err(io::ErrorKind::StorageFull.into());
-    }
-    fs::create_dir_all(folder)
-}
-
 fn pool(count: usize, slot: usize) -> Result<Pool, Error> {
     Pool::new(count, slot).map_err(|source| Error::Reserve {
         bytes: (count * slot) as u64,
         source,
     })
-}
-
-/// How a log's memory is cut up.
-struct Sizes {
-    /// Bytes of a chunk.
-    chunk: u64,
-    chunks: usize,
-    /// Bytes of a request's buffer.
-    request: usize,
-    requests: usize,
-    longest: u64,
-}
-
-impl Sizes {
-    fn new(settings: &LogSettings) -> Self {
-        let block = BLOCK as u64;
-        let half = settings.memory / 2;
-        let most_chunk = half / layout_packed::LEAST_BUFFERS;
-        // A small log has smaller chunks, so that its last one wastes little of it and its first
-        // one is soon written.
-        let chunk = CHUNK
-            .min(settings.disk / 128)
-            .min(settings.total_bytes / 16)
-            .max(64 << 10)
-            .max(forebay_format::chunk::chunk_of_one(settings.max_length))
-            .min(most_chunk)
-            .next_multiple_of(block);
-        // A sample may begin and end within a block.
-        let edges = 2 * block + record::HEAD as u64;
-        let request = REQUEST
-            .max(settings.max_length.saturating_add(edges))
-            .min(half / 4)
-            .max(16 * block)
-            .next_multiple_of(block);
-        Self {
-            chunk,
-            chunks: (half / chunk).clamp(layout_packed::LEAST_BUFFERS, 64) as usize,
-            request: request as usize,
-            requests: (half / request).clamp(4, 128) as usize,
-            longest: (chunk - (HEAD + ENTRY) as u64).min(request - edges),
-        }
-    }
-}
-
-/// A log that another process writes, or nobody.
-#[derive(Debug)]
-struct ReadOnly(Option<SampleIndex>);
-
-impl Layout for ReadOnly {
-    fn name(&self) -> &'static str {
-        "packed"
-    }
-
-    fn find(&self, sample: u32) -> Option<Spot> {
-        layout_packed::find(self.0.as_ref()?, sample)
-    }
-
-    fn offer(&self, _sample: &Sample, _parts: Parts<'_, '_>) -> bool {
-        false
-    }
-
-    fn lost(&self, _sample: u32, _spot: &Spot) {}
-
-    fn begin(&self, _order: Option<&Order>) {}
-
-    fn seal(&self) {}
-
-    fn flush(&self) {}
-
-    fn is_full(&self) -> bool {
-        false
-    }
 }

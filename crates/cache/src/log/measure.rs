@@ -19,11 +19,13 @@ use std::time::{Duration, Instant};
 
 use forebay_format::chunk::BLOCK;
 
+use super::budget::Budget;
 use super::buffer::{Buffer, Pool};
 use super::device::{Device, DeviceChoice, Op};
-use super::reader::DEPTH;
 
 const SIZE: u64 = 64 << 20;
+/// Requests at a time.
+const DEPTH: usize = 32;
 const REQUEST: u64 = 1 << 20;
 /// Each of the three.
 const TIME: Duration = Duration::from_millis(300);
@@ -50,16 +52,21 @@ impl Speeds {
     }
 
     /// As found earlier for samples of about this size, or measured now.
-    pub(super) fn of(root: &Path, mean: u64, device: &DeviceChoice) -> io::Result<Self> {
+    pub(super) fn of(budget: &Budget, mean: u64, device: &DeviceChoice) -> io::Result<Self> {
         let mean = mean.clamp(BLOCK as u64, REQUEST).next_power_of_two();
-        let kept = root.join(KEPT);
+        let kept = budget.root().join(KEPT);
         if let Some(found) = fs::read_to_string(&kept)
             .ok()
             .and_then(|text| read(&text, mean))
         {
             return Ok(found);
         }
-        let file = root.join("measure.tmp");
+        let file = budget.root().join("measure.tmp");
+        // One that was killed may have left it.
+        let _ = fs::remove_file(&file);
+        if budget.create(&file, SIZE, SIZE)?.is_none() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let measured = measure(&file, mean, device);
         let _ = fs::remove_file(&file);
         let speeds = measured?;
@@ -98,8 +105,6 @@ fn measure(path: &Path, mean: u64, device: &DeviceChoice) -> io::Result<Speeds> 
         File::options()
             .read(true)
             .write(true)
-            .create(true)
-            .truncate(true)
             .custom_flags(flags)
             .open(path)
     };
@@ -186,11 +191,12 @@ mod tests {
     #[test]
     fn a_disk_is_measured_once() {
         let folder = tempfile::tempdir().unwrap();
-        let measured = Speeds::of(folder.path(), 100_000, &DeviceChoice::Auto).unwrap();
+        let budget = Budget::new(folder.path(), 2 * SIZE, 0);
+        let measured = Speeds::of(&budget, 100_000, &DeviceChoice::Auto).unwrap();
         assert!(measured.random > 0.0 && measured.sequential > 0.0 && measured.write > 0.0);
         assert!(!folder.path().join("measure.tmp").exists());
         let kept = fs::read_to_string(folder.path().join(KEPT)).unwrap();
-        let again = Speeds::of(folder.path(), 100_000, &DeviceChoice::Auto).unwrap();
+        let again = Speeds::of(&budget, 100_000, &DeviceChoice::Auto).unwrap();
         assert_eq!(kept, fs::read_to_string(folder.path().join(KEPT)).unwrap());
         assert!((again.random - measured.random).abs() <= 1.0);
     }

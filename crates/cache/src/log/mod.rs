@@ -8,14 +8,15 @@
 //! | part | what it is |
 //! |---|---|
 //! | `log` | the handle: one dataset's log in one or several directories |
-//! | `layout` | what the layouts share |
+//! | `settings`, `stats` | how it is set up, and its figures |
+//! | `layout`, `kind`, `read_only` | what the layouts share; which it is; one that is only read |
 //! | `layout_packed` | written once |
 //! | `layout_reorder`, `ordered`, `order_file`, `record` | written for each epoch, in its order |
 //! | `measure` | which of the two suits the disk |
 //! | `writer`, `reader` | the two threads; reads go first |
 //! | `device`, `uring`, `buffer` | the way to the disk, and its memory |
 //! | `index` | where each sample lies, mapped by all processes |
-//! | `recover`, `reclaim` | what is on the disk; what may go |
+//! | `recover`, `recover_ordered`, `reclaim` | what is on the disk; what may go |
 //! | `files`, `budget`, `lease` | segments, the disk contract, who writes |
 //! | `inspect`, `verify` | logs as their files show them, without their datasets |
 //!
@@ -29,6 +30,7 @@ mod device;
 mod files;
 mod index;
 mod inspect;
+mod kind;
 mod layout;
 mod layout_packed;
 mod layout_reorder;
@@ -38,10 +40,14 @@ mod log;
 mod measure;
 mod order_file;
 mod ordered;
+mod read_only;
 mod reader;
 mod reclaim;
 mod record;
 mod recover;
+mod recover_ordered;
+mod settings;
+mod stats;
 mod uring;
 mod verify;
 mod warnings;
@@ -54,7 +60,9 @@ pub use device::{Device, DeviceChoice, Done, Op, transfer};
 pub use index::{Location, Subject};
 pub use inspect::{CannotChange, Contents, Found, find_logs, free_space};
 pub use layout::{Check, LayoutChoice, Order, Sample, Spot};
-pub use log::{FOLDER, Log, LogSettings, LogStats};
+pub use log::{FOLDER, Log};
 pub use reader::{Answer, Reader, Want};
+pub use settings::LogSettings;
+pub use stats::LogStats;
 pub use verify::Verified;
 pub use warnings::Warnings;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_format::hash;
 
-use super::index::Subject;
+use super::index::{MOST_SEGMENTS, Subject};
 
 const MAGIC: [u8; 8] = *b"FBorder\x01";
 const HEAD: usize = 64;
@@ -78,22 +78,24 @@ impl OrderFile {
         })
     }
 
+    /// The first segments' numbers of all orders that are there, whatever they are of.
+    pub(super) fn numbers(folder: &Path) -> Vec<u32> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let number = |name: &str| name.strip_suffix(".order")?.parse().ok();
+        let mut found: Vec<u32> = entries
+            .filter_map(|entry| number(entry.file_name().to_str()?))
+            .filter(|&number| number < MOST_SEGMENTS)
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
     /// The orders that are there for this very index.
     pub(super) fn list(folder: &Path, subject: Subject) -> Vec<Self> {
-        let Ok(entries) = fs::read_dir(folder) else {
-            return Vec::new();
-        };
-        let mut found: Vec<_> = entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| {
-                path.extension()
-                    .is_some_and(|extension| extension == "order")
-            })
-            .filter_map(|path| Self::load(&path, subject))
-            .collect();
-        found.sort_by_key(|order| order.first);
-        found
+        let numbers = Self::numbers(folder).into_iter();
+        let load = |first| Self::load(&path(folder, first), subject);
+        let found = numbers.filter_map(|first| load(first).filter(|order| order.first == first));
+        found.collect()
     }
 
     /// Deletes the order whose first segment is `first`.

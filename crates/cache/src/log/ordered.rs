@@ -142,6 +142,13 @@ impl Ordered {
         was != there
     }
 
+    /// The sample's record is not there, if this is its place.
+    pub(super) fn lose(&self, sample: u32, at: Location) {
+        if self.place(sample) == Some(at) {
+            self.set(sample, false);
+        }
+    }
+
     /// The sample was used: its chunk's place, once all of the chunk was.
     pub(super) fn consume(&self, sample: u32) -> Option<Freed> {
         let position = self.position(sample)?;
@@ -158,6 +165,22 @@ impl Ordered {
         self.there
             .has(position as u32)
             .then(|| self.free(position, position + 1))
+    }
+
+    /// Gives up records of at least so many bytes, if there are so many: what comes last first.
+    pub(super) fn give_up(&self, bytes: u64) -> Vec<Freed> {
+        let mut given = 0;
+        let there = (0..self.offsets.len())
+            .rev()
+            .filter(|&position| self.there.has(position as u32));
+        there
+            .take_while(|&position| {
+                let wanted = given < bytes;
+                given += self.room(position);
+                wanted
+            })
+            .map(|position| self.free(position, position + 1))
+            .collect()
     }
 
     fn free(&self, start: usize, end: usize) -> Freed {

@@ -25,7 +25,7 @@ use super::layout::{Sample, Spot};
 use super::log::Log;
 
 /// Requests under way.
-pub(super) const DEPTH: usize = 32;
+const DEPTH: usize = 128;
 /// Bytes that are sorted together.
 const ROUND: u64 = 32 << 20;
 /// Bytes between two samples that are read along rather than asked around.

@@ -17,13 +17,17 @@ use super::lease::Lease;
 /// The lease of a log, in its folder.
 pub(super) const LEASE: &str = "lease";
 
-/// Keeps a budget that is smaller than it was: other logs go first, then this one's last segments.
+/// Keeps a budget that is smaller than it was: other logs go first.
+pub(super) fn shrink_others(core: &Core) {
+    for dir in core.files.dirs() {
+        while dir.budget.used() > dir.budget.limit() && evict_stranger(&dir.folder) {}
+    }
+}
+
+/// Then this one's last segments do.
 pub(super) fn shrink(core: &Core, index: &SampleIndex) {
     for (at, dir) in core.files.dirs().iter().enumerate() {
         while dir.budget.used() > dir.budget.limit() {
-            if evict_stranger(&dir.folder) {
-                continue;
-            }
             let segments = core.files.list();
             let Some(&last) = segments.iter().rfind(|(dir, _)| usize::from(*dir) == at) else {
                 break;

@@ -57,3 +57,71 @@ pub(super) fn split<'a>(sample: &Sample, read: &'a [u8]) -> Option<(&'a [u8], u6
         && bytes.len() as u64 == sample.length;
     right.then(|| (bytes, word(24)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Check, Location, Spot};
+
+    #[test]
+    fn every_flipped_bit_of_a_record_is_found_or_harmless() {
+        let sample = Sample {
+            id: 3,
+            identity: Identity {
+                key: 0x0123_4567_89ab_cdef,
+                validator: 99,
+            },
+            length: 1000,
+        };
+        let bytes: Vec<u8> = (0..sample.length).map(|at| (at * 7) as u8).collect();
+        let mut whole = vec![0xaa; 2 * BLOCK];
+        assert_eq!(write(&sample, bytes.chunks(33), &mut whole), BLOCK);
+        whole.truncate(BLOCK);
+        let spot = Spot {
+            at: Location {
+                dir: 0,
+                segment: 0,
+                offset: 0,
+            },
+            check: Check::Record,
+        };
+        let span = spot.span(sample.length) as usize;
+        assert_eq!(spot.verify(&sample, &whole[..span]), Some(&bytes[..]));
+        let mut harmless = 0;
+        for bit in 0..whole.len() * 8 {
+            let mut record = whole.clone();
+            record[bit / 8] ^= 1 << (bit % 8);
+            if let Some(found) = spot.verify(&sample, &record[..span]) {
+                assert!(found == bytes, "bit {bit}");
+                harmless += 1;
+            }
+        }
+        assert_eq!(harmless, (BLOCK - span) * 8, "what is behind the sample");
+    }
+
+    #[test]
+    fn a_record_of_another_sample_another_state_or_another_length_does_not_pass() {
+        let sample = Sample {
+            id: 3,
+            identity: Identity {
+                key: 5,
+                validator: 6,
+            },
+            length: 100,
+        };
+        let mut record = vec![0; BLOCK];
+        write(&sample, [&[7; 100][..]].into_iter(), &mut record);
+        let passes = |sample: &Sample| split(sample, &record[..HEAD + sample.length as usize]);
+        assert!(passes(&sample).is_some());
+        let (key, validator) = (5, 6);
+        for identity in [
+            Identity { key: 4, validator },
+            Identity { key, validator: 7 },
+        ] {
+            assert!(passes(&Sample { identity, ..sample }).is_none());
+        }
+        for length in [99, 101] {
+            assert!(passes(&Sample { length, ..sample }).is_none());
+        }
+    }
+}

@@ -15,7 +15,7 @@
 //! 3. Else the tier is full until somebody lets go. Somebody will: with nobody in transit the
 //!    reserve is free, and 2 finds the rest, so a full tier has a holder.
 
-use forebay_policy::{Candidate, Key, Next, Verdict};
+use forebay_policy::{Candidate, Key, Next, Slot, Verdict};
 
 use super::ledger::{Afterwards, Ledger};
 use super::table::State;
@@ -28,12 +28,12 @@ impl Ledger {
         if !entry.listed {
             self.drop_slot(slot);
         } else if entry.kept {
-            self.policy.hit(key, next);
+            self.policy.hit(slot, next);
         } else {
             let blocks = self.arena.blocks_of(entry.len());
             let size = blocks * self.arena.block();
             if self.admit(Candidate { key, size, next }, blocks) {
-                self.policy.insert(key, size, next);
+                self.policy.insert(slot, size, next);
                 self.table.entry_mut(slot).kept = true;
                 self.kept += blocks;
             } else {
@@ -94,26 +94,23 @@ impl Ledger {
 
     fn verdict(&mut self, candidate: Candidate) -> Verdict {
         let table = &self.table;
-        let held = |key| {
-            table
-                .find(key)
-                .is_some_and(|slot| table.entry(slot).holders > 0)
-        };
+        let held = |slot| table.entry(slot).holders > 0;
         self.policy.decide(candidate, &held)
     }
 
     /// Evicts the one the policy names for this newcomer, if any.
     fn evict_for(&mut self, candidate: Candidate) -> bool {
-        let Verdict::Evict(key) = self.verdict(candidate) else {
+        let Verdict::Evict(slot) = self.verdict(candidate) else {
             return false;
         };
-        let victim = self.table.find(key).filter(|&slot| self.evictable(slot));
-        debug_assert!(
-            victim.is_some(),
-            "{} named {key}, which is held or not kept",
-            self.policy.name()
-        );
-        let Some(slot) = victim else { return false };
+        if !self.evictable(slot) {
+            debug_assert!(
+                false,
+                "{} named slot {slot}, which is held or not kept",
+                self.policy.name()
+            );
+            return false;
+        }
         self.stats.evictions += 1;
         self.drop_slot(slot);
         true
@@ -147,7 +144,7 @@ impl Ledger {
         let entry = self.table.entry_mut(slot);
         if std::mem::take(&mut entry.kept) {
             self.kept -= self.arena.blocks_of(entry.len());
-            self.policy.remove(entry.key);
+            self.policy.remove(slot);
         }
     }
 
@@ -199,8 +196,8 @@ impl Ledger {
                 break;
             }
             any = true;
-            for key in expired.drain(..) {
-                self.expire(key);
+            for slot in expired.drain(..) {
+                self.expire(slot);
             }
         }
         self.expired = expired;
@@ -211,10 +208,7 @@ impl Ledger {
         }
     }
 
-    fn expire(&mut self, key: Key) {
-        let Some(slot) = self.table.find(key) else {
-            return;
-        };
+    fn expire(&mut self, slot: Slot) {
         self.unkeep(slot);
         self.stats.expired += 1;
         // A held one is in transit again: the policy is asked when it is let go.

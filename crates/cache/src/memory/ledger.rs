@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use forebay_policy::{Candidate, Key, Next, Policy};
+use forebay_policy::{Candidate, Key, Next, Policy, Slot};
 
 use super::arena::{Arena, Free, Reader, Span};
 use super::stats::Stats;
@@ -43,7 +43,7 @@ pub(super) struct Ledger {
     pub(super) hand: u32,
     pub(super) on_room: Option<OnRoom>,
     pub(super) awaiting: HashMap<u32, Vec<Done>>,
-    pub(super) expired: Vec<Key>,
+    pub(super) expired: Vec<Slot>,
     pub(super) stats: Stats,
 }
 

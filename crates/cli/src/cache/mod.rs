@@ -5,7 +5,6 @@
 
 mod clear;
 mod status;
-mod stop;
 mod verify;
 mod warm;
 

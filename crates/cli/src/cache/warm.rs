@@ -21,12 +21,12 @@ use forebay_origin::{Dataset, IndexError, Refresh};
 use forebay_plan::{Deal, Order, Plan, Uneven};
 use serde_json::json;
 
-use super::stop::Stop;
 use super::{CacheDirs, list, process};
 use crate::dataset::DatasetArguments;
 use crate::failure::{Failure, warn};
 use crate::numbers;
 use crate::output::{Output, count, progress_bar, share, size};
+use crate::stop::Stop;
 
 const AFTER_HELP: &str = "\
 Samples are read in the order of the job's first epoch, so that a job can begin on what is
@@ -179,6 +179,7 @@ fn start_job(
         policy,
         disk: Some(disk),
         threads: 0,
+        split: None,
         shared: false,
     });
     let engine = engine.map_err(|error| failed(&error))?;
@@ -186,6 +187,7 @@ fn start_job(
         depth: DEPTH,
         on_error: OnError::Replace,
         max_bad_samples: MOST_BAD,
+        rank: None,
         preparation: None,
         lending: None,
     };

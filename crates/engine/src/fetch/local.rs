@@ -8,29 +8,39 @@ use forebay_cache::{Fill, Flight, FlightResult, Held, Lookup};
 use super::bad::{self, Cause};
 use super::{count_hit, count_read, decoded, finish, logged, read_local};
 use crate::Error;
+use crate::crew::Kind;
 use crate::disk::Arrival;
 use crate::job::Desk;
 use crate::lending;
 use crate::preparation::{self, Preparation, Stock, in_slot};
 use crate::slab::SlabWriter;
 use crate::task::{Fetch, Outcome, Place, Task};
+use crate::watch::Watch;
 
 /// How long a thread waits for another's read before it looks whether all is over.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Fetches a run of local samples on this thread.
-pub(crate) fn local(desk: &Desk, fetch: Fetch) {
+///
+/// One who is there to load leaves it to others to make something of what needs to be made.
+pub(crate) fn local(desk: &Desk, fetch: Fetch, kind: Kind) {
     let into_slab = fetch.slab.is_some();
+    let watch = Watch::begin();
+    let slab = fetch.slab.as_ref().filter(|_| kind != Kind::Load);
     let mut wants = Vec::new();
     let mut outcomes = Vec::with_capacity(fetch.tasks.len());
     for task in &fetch.tasks {
         match from_log(desk, fetch.place, task, into_slab) {
             Some(want) => wants.push(want),
-            None => outcomes.push((*task, sample(desk, task, fetch.slab.as_ref()))),
+            None => outcomes.push((*task, sample(desk, task, slab, &watch))),
         }
     }
+    watch.end(&desk.counters);
     logged::ask(desk, wants);
     finish(desk, fetch.place, into_slab, outcomes);
+    if into_slab && slab.is_none() {
+        desk.plant.board.wake(); // there is something to prepare
+    }
 }
 
 /// What to ask the log for, if the sample is there and not in memory.
@@ -43,7 +53,7 @@ fn from_log(desk: &Desk, place: Place, task: &Task, into_slab: bool) -> Option<W
     logged::want(desk, place, task, into_slab)
 }
 
-fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome {
+fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>, watch: &Watch) -> Outcome {
     if bad::is_known(desk, task) {
         return stand_in(desk, task);
     }
@@ -52,10 +62,12 @@ fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome {
         Err(error) => return Outcome::Failed(error),
     };
     let found = match found {
-        Found::Fill(fill) if lending::wants_images(desk) => match fill_image(desk, task, fill) {
-            Ok(stock) => Found::There(stock),
-            Err(cause) => return bad(desk, task, cause),
-        },
+        Found::Fill(fill) if lending::wants_images(desk) => {
+            match fill_image(desk, task, fill, watch) {
+                Ok(stock) => Found::There(stock),
+                Err(cause) => return bad(desk, task, cause),
+            }
+        }
         Found::There(stock) => Found::There(lending::develop(desk, task, stock)),
         found => found,
     };
@@ -66,16 +78,16 @@ fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>) -> Outcome {
         },
         (None, Found::There(stock)) => return Outcome::Held(stock),
         (Some(slab), Found::Fill(fill)) => match &desk.preparation {
-            None => copy_through(desk, task, slab, fill),
+            None => copy_through(desk, task, slab, fill, watch),
             Some(_) => {
-                fill_tier(desk, task, fill).and_then(|stock| place(desk, slab, task, &stock))
+                fill_tier(desk, task, fill, watch).and_then(|stock| place(desk, slab, task, &stock))
             }
         },
-        (None, Found::Fill(fill)) => match fill_tier(desk, task, fill) {
+        (None, Found::Fill(fill)) => match fill_tier(desk, task, fill, watch) {
             Ok(stock) => return Outcome::Held(stock),
             Err(cause) => Err(cause),
         },
-        (Some(slab), Found::NoRoom) => past_the_tier(desk, task, slab),
+        (Some(slab), Found::NoRoom) => past_the_tier(desk, task, slab, watch),
         (None, Found::NoRoom) => return Outcome::Postponed,
     };
     match done {
@@ -140,9 +152,15 @@ fn wait(desk: &Desk, flight: &Flight) -> Option<Held> {
 
 /// By way of the slab: it is memory that was used before, in one piece, and hot when it is
 /// copied on into the tier.
-fn copy_through(desk: &Desk, task: &Task, slab: &SlabWriter, mut fill: Fill) -> Result<(), Cause> {
+fn copy_through(
+    desk: &Desk,
+    task: &Task,
+    slab: &SlabWriter,
+    mut fill: Fill,
+    watch: &Watch,
+) -> Result<(), Cause> {
     let logged = in_slot(slab, task, |slot| {
-        read_local(&desk.dataset, task.id, &mut [&mut *slot])?;
+        watch.read(|| read_local(&desk.dataset, task.id, &mut [&mut *slot]))?;
         fill.write_at(0, slot);
         Ok::<_, forebay_origin::Error>(logged::offer(desk, task, [&*slot].into_iter()))
     })?;
@@ -154,9 +172,9 @@ fn copy_through(desk: &Desk, task: &Task, slab: &SlabWriter, mut fill: Fill) -> 
     Ok(())
 }
 
-fn fill_tier(desk: &Desk, task: &Task, mut fill: Fill) -> Result<Stock, Cause> {
+fn fill_tier(desk: &Desk, task: &Task, mut fill: Fill, watch: &Watch) -> Result<Stock, Cause> {
     let begun = Instant::now();
-    read_local(&desk.dataset, task.id, &mut fill.slices_mut())?;
+    watch.read(|| read_local(&desk.dataset, task.id, &mut fill.slices_mut()))?;
     took(desk.preparation.as_ref(), begun);
     count_read(desk, task);
     let held = fill.commit();
@@ -166,10 +184,10 @@ fn fill_tier(desk: &Desk, task: &Task, mut fill: Fill) -> Result<Stock, Cause> {
     Ok(Stock::Encoded(held))
 }
 
-fn fill_image(desk: &Desk, task: &Task, fill: Fill) -> Result<Stock, Cause> {
+fn fill_image(desk: &Desk, task: &Task, fill: Fill, watch: &Watch) -> Result<Stock, Cause> {
     lending::develop_from(desk, task, fill, |bytes| {
         let begun = Instant::now();
-        read_local(&desk.dataset, task.id, &mut [&mut *bytes])?;
+        watch.read(|| read_local(&desk.dataset, task.id, &mut [&mut *bytes]))?;
         logged::offer(desk, task, [&*bytes].into_iter());
         if let Some(lending) = &desk.lending {
             lending.form.saw_read(begun.elapsed());
@@ -179,10 +197,10 @@ fn fill_image(desk: &Desk, task: &Task, fill: Fill) -> Result<Stock, Cause> {
     })
 }
 
-fn past_the_tier(desk: &Desk, task: &Task, slab: &SlabWriter) -> Result<(), Cause> {
+fn past_the_tier(desk: &Desk, task: &Task, slab: &SlabWriter, watch: &Watch) -> Result<(), Cause> {
     let read = |bytes: &mut [u8]| {
         let begun = Instant::now();
-        read_local(&desk.dataset, task.id, &mut [&mut *bytes])?;
+        watch.read(|| read_local(&desk.dataset, task.id, &mut [&mut *bytes]))?;
         logged::offer(desk, task, [&*bytes].into_iter());
         took(desk.preparation.as_ref(), begun);
         count_read(desk, task);

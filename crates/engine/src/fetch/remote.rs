@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_cache::log::Want;
 use forebay_cache::{Fill, Flight, FlightResult, Lookup};
@@ -17,6 +17,7 @@ use crate::disk::Arrival;
 use crate::job::Desk;
 use crate::preparation::{Stock, in_slot, words};
 use crate::slab::SlabWriter;
+use crate::stats::Counters;
 use crate::task::{Outcome, Place, Task};
 
 /// Where a remote sample's bytes go.
@@ -155,12 +156,16 @@ fn spawn_reads(desk: &Arc<Desk>, place: Place, into_slab: bool, reads: Vec<(Task
             .unzip();
         let desk = desk.clone();
         desk.plant.runtime().clone().spawn(async move {
+            let _ticket = desk.lane.enter().await;
+            let begun = Instant::now();
             let reading = read_group(&desk, &group, tasks.clone(), targets);
             // A panic is a bug; without outcomes the batch would wait for ever.
             let outcomes = AssertUnwindSafe(reading)
                 .catch_unwind()
                 .await
                 .unwrap_or_else(|panic| broken(tasks, &*panic));
+            let reading = begun.elapsed().as_nanos() as u64;
+            Counters::add(&desk.counters.reading, reading);
             finish(&desk, place, into_slab, outcomes);
             settle(&desk);
         });

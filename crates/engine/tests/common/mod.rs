@@ -1,4 +1,5 @@
 //! What the engine's tests share.
+#![allow(dead_code)] // each test binary uses its own part
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(crate) fn engine(memory: u64, threads: usize) -> Engine {
         policy,
         disk: None,
         threads,
+        split: None,
         shared: false,
     })
     .unwrap()

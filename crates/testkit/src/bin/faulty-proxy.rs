@@ -7,12 +7,10 @@
     reason = "the ports on stdout are this program's interface"
 )]
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 use clap::Parser;
-use forebay_testkit::{Faults, Options, Proxy, Rule};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
+use forebay_testkit::{Faults, Options, Parent, Proxy, Rule};
 
 /// A reverse proxy on loopback that delays and breaks HTTP on request.
 ///
@@ -49,6 +47,7 @@ struct Arguments {
 
 fn main() -> io::Result<()> {
     let arguments = Arguments::parse();
+    let parent = Parent::watch()?;
     let faults = Faults {
         delay_ms: arguments.delay_ms,
         mbps: arguments.mbps,
@@ -64,28 +63,6 @@ fn main() -> io::Result<()> {
         println!("control {control}");
     }
     io::stdout().flush()?;
-    wait()
-}
-
-/// Waits for the end of stdin or a signal.
-fn wait() -> io::Result<()> {
-    let (end, ended) = oneshot::channel::<()>();
-    std::thread::spawn(move || {
-        let mut ignored = [0; 1024];
-        while matches!(io::stdin().read(&mut ignored), Ok(1..)) {}
-        drop(end);
-    });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = ended => {}
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        Ok(())
-    })
+    parent.wait();
+    Ok(())
 }

@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 /// Whether somebody wants the command to end; while it lives, signals wait for it.
-pub(super) struct Stop {
+pub(crate) struct Stop {
     /// True: a signal has its usual effect.
     usual: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
@@ -17,7 +17,7 @@ pub(super) struct Stop {
 
 impl Stop {
     /// From now on signals are asked for with [`Stop::signal`].
-    pub(super) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         let usual = Arc::new(AtomicBool::new(false));
         let signal = Arc::new(AtomicUsize::new(0));
         for number in [SIGINT, SIGTERM] {
@@ -30,7 +30,7 @@ impl Stop {
     }
 
     /// The signal that came.
-    pub(super) fn signal(&self) -> Option<i32> {
+    pub(crate) fn signal(&self) -> Option<i32> {
         match self.signal.load(Ordering::Relaxed) {
             0 => None,
             number => Some(number as i32),

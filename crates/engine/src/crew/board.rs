@@ -1,0 +1,280 @@
+//! The board: the queues that want work done, and how threads find it.
+//!
+//! A thread does first what its role says, then, unless the split is fixed, whatever there is: a
+//! queue whose user would have to wait comes before the others. When there is nothing at all it
+//! sleeps until something happens.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::nodes::Nodes;
+use super::pilot::{Orders, Pilot, Report};
+use super::roles::{Role, Roles};
+use super::{CrewSettings, with_signals_blocked};
+use crate::Error;
+use crate::stats::CrewStats;
+
+/// A kind of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Bringing samples into memory, no more.
+    Load,
+    /// Bringing them from there into their batch.
+    Prepare,
+    /// Whatever there is, as few steps as possible.
+    Any,
+}
+
+/// Something the crew can work for: a job's queue.
+pub(crate) trait Employer: Send + Sync {
+    /// Does one piece of work; false if there is none.
+    fn work(&self, kind: Kind) -> bool;
+
+    /// Whether its user would have to wait now.
+    fn is_short(&self) -> bool {
+        true
+    }
+
+    /// What happened so far; `None` if nobody uses the queue.
+    fn report(&self) -> Option<Report> {
+        None
+    }
+
+    /// Which rank it is of a plan on that dataset, if it is one of several.
+    fn rank_on(&self, _dataset: u32) -> Option<u32> {
+        None
+    }
+
+    /// What it may use from now on.
+    fn obey(&self, _orders: Orders) {}
+}
+
+type Queue = (u64, Weak<dyn Employer>);
+
+/// See the module's text.
+pub(crate) struct Board {
+    /// Itself, for the threads it starts.
+    me: Weak<Board>,
+    queues: RwLock<Vec<Queue>>,
+    posted: AtomicU64,
+    roles: Roles,
+    strict: bool,
+    nodes: Nodes,
+    pilot: Pilot,
+    /// Counts happenings: a thread sleeps only if none came since it last looked.
+    happenings: AtomicU64,
+    sleepers: AtomicUsize,
+    closing: AtomicBool,
+    /// Threads that have ended.
+    ended: Mutex<usize>,
+    changed: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board")
+            .field("closing", &self.closing)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Board {
+    pub(super) fn new(most: usize, cores: usize, settings: CrewSettings) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            queues: RwLock::default(),
+            posted: AtomicU64::new(0),
+            roles: Roles::new(most),
+            strict: settings.split.is_some(),
+            nodes: Nodes::here(),
+            pilot: Pilot::new(most, cores, settings),
+            happenings: AtomicU64::new(0),
+            sleepers: AtomicUsize::new(0),
+            closing: AtomicBool::new(false),
+            ended: Mutex::new(0),
+            changed: Condvar::new(),
+            threads: Mutex::default(),
+        })
+    }
+
+    /// Puts a queue on the board; it leaves when it is dropped.
+    pub(crate) fn post(&self, employer: Weak<dyn Employer>) {
+        let number = self.posted.fetch_add(1, Ordering::Relaxed);
+        let mut queues = self.queues.write().expect("the board's lock");
+        queues.retain(|(_, employer)| employer.strong_count() > 0);
+        queues.push((number, employer));
+    }
+
+    /// The ranks of a plan on that dataset that are at home here, ascending.
+    pub(crate) fn ranks_on(&self, dataset: u32) -> Vec<u32> {
+        let queues = self.queues.read().expect("the board's lock");
+        let alive = queues.iter().filter_map(|(_, employer)| employer.upgrade());
+        let mut ranks: Vec<u32> = alive
+            .filter_map(|employer| employer.rank_on(dataset))
+            .collect();
+        drop(queues);
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+
+    /// There may be new work.
+    pub(crate) fn wake(&self) {
+        self.happenings.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _guard = self.ended.lock().expect("the board's lock");
+            self.changed.notify_all();
+        }
+    }
+
+    /// A user took a batch: roles may be looked at again.
+    pub(crate) fn edge(&self) {
+        self.pilot.edge();
+    }
+
+    /// A queue is used from now on, or no longer.
+    pub(crate) fn change(&self) {
+        self.pilot.change();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Starts threads until there are `count`, at most those there may be.
+    pub(super) fn grow(&self, count: usize) -> Result<(), Error> {
+        let mut threads = self.threads.lock().expect("the board's lock");
+        while threads.len() < count.min(self.roles.len()) && !self.is_closing() {
+            let number = threads.len();
+            let Some(board) = self.me.upgrade() else {
+                return Ok(());
+            };
+            let thread = with_signals_blocked(|| {
+                std::thread::Builder::new()
+                    .name(format!("forebay-crew-{number}"))
+                    .spawn(move || {
+                        board.nodes.stay(number);
+                        board.run(number);
+                        // Counted under the lock, so that a shutdown need not poll.
+                        *board.ended.lock().expect("the board's lock") += 1;
+                        board.changed.notify_all();
+                    })
+            })
+            .map_err(|source| Error::System {
+                what: "starting a thread of the crew",
+                source,
+            })?;
+            threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// Ends all threads, waiting for them at most `until` then.
+    pub(super) fn end(&self, until: Instant) {
+        self.closing.store(true, Ordering::Release);
+        self.wake();
+        let threads = std::mem::take(&mut *self.threads.lock().expect("the board's lock"));
+        let mut ended = self.ended.lock().expect("the board's lock");
+        self.changed.notify_all();
+        while *ended < threads.len() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return; // left behind: see the crew's text
+            }
+            ended = self
+                .changed
+                .wait_timeout(ended, left)
+                .expect("the board's lock")
+                .0;
+        }
+        drop(ended);
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
+    pub(super) fn stats(&self) -> CrewStats {
+        CrewStats {
+            threads: self.threads.lock().expect("the board's lock").len(),
+            ..self.pilot.stats(&self.roles)
+        }
+    }
+
+    /// See the pilot's.
+    pub(crate) fn take_news(&self) -> Option<String> {
+        self.pilot.take_news()
+    }
+
+    fn sleep(&self, seen: u64) {
+        let mut guard = self.ended.lock().expect("the board's lock");
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while self.happenings.load(Ordering::SeqCst) == seen && !self.is_closing() {
+            guard = self.changed.wait(guard).expect("the board's lock");
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn run(&self, number: usize) {
+        let mut turn = number;
+        while !self.is_closing() {
+            let seen = self.happenings.load(Ordering::SeqCst);
+            if self.pilot.is_due() {
+                self.steer();
+            }
+            let worked = match (self.roles.of(number), self.strict) {
+                (Role::Rest, _) => false,
+                (Role::Prepare, true) => self.any(&mut turn, Kind::Prepare),
+                (Role::Load(queue), true) => self.load(queue),
+                (Role::Prepare, false) => self.any(&mut turn, Kind::Any),
+                (Role::Load(queue), false) => self.load(queue) || self.any(&mut turn, Kind::Any),
+            };
+            if !worked {
+                self.sleep(seen);
+            }
+        }
+    }
+
+    fn load(&self, queue: u64) -> bool {
+        let queues = self.queues.read().expect("the board's lock");
+        let found = queues.iter().find(|(number, _)| *number == queue);
+        let employer = found.and_then(|(_, employer)| employer.upgrade());
+        drop(queues);
+        employer.is_some_and(|employer| employer.work(Kind::Load))
+    }
+
+    /// Goes round the queues from where it stopped last time; those that are short first.
+    fn any(&self, turn: &mut usize, kind: Kind) -> bool {
+        let count = self.queues.read().expect("the board's lock").len();
+        let mut round = |short_only: bool| {
+            (0..count).any(|_| {
+                *turn = turn.wrapping_add(1);
+                self.queue(*turn)
+                    .filter(|employer| !short_only || employer.is_short())
+                    .is_some_and(|employer| employer.work(kind))
+            })
+        };
+        count > 1 && round(true) || round(false)
+    }
+
+    fn queue(&self, turn: usize) -> Option<Arc<dyn Employer>> {
+        let queues = self.queues.read().expect("the board's lock");
+        queues.get(turn % queues.len().max(1))?.1.upgrade()
+    }
+
+    /// Looks at what happened since the last time and changes roles if that is worth it.
+    fn steer(&self) {
+        let queues: Vec<_> = {
+            let queues = self.queues.read().expect("the board's lock");
+            let alive = |(number, employer): &Queue| Some((*number, employer.upgrade()?));
+            queues.iter().filter_map(alive).collect()
+        };
+        if let Some(threads) = self.pilot.steer(&queues, &self.roles, &self.nodes) {
+            // If there are no more to be had, those that there are do it.
+            let _ = self.grow(threads);
+            self.wake();
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The simulator, for a loader that wants to know what another size would do.
+
+use forebay_cli::WhatIfError;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use pyo3::prelude::*;
+
+use crate::dataset::Dataset;
+use crate::errors;
+use crate::plan::Plan;
+
+/// Answers as JSON; so are the settings. Ctrl-C ends it.
+#[pyfunction]
+pub(crate) fn what_if(
+    py: Python<'_>,
+    dataset: &Dataset,
+    plan: &Plan,
+    settings: &str,
+) -> PyResult<String> {
+    let (dataset, plan) = (dataset.core()?.clone(), plan.0.clone());
+    let (answers, raised) = py.detach(|| {
+        let mut raised = None;
+        let mut go_on = || {
+            if raised.is_none() {
+                raised = Python::attach(|py| py.check_signals()).err();
+            }
+            raised.is_none()
+        };
+        let answers = forebay_cli::what_if(&dataset, &plan, settings, &mut go_on);
+        (answers, raised)
+    });
+    if let Some(raised) = raised {
+        return Err(raised);
+    }
+    answers.map_err(|error| match error {
+        WhatIfError::Wrong { setting, why } => PyValueError::new_err(format!("{setting}: {why}")),
+        WhatIfError::Stopped => PyKeyboardInterrupt::new_err(()),
+        WhatIfError::Failed(text) => errors::Error::new_err(text),
+        other => errors::Error::new_err(format!("{other:?}")),
+    })
+}
