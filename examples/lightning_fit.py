@@ -100,6 +100,8 @@ def main() -> None:
     model = Network(len(images.dataset.classes), seen)
     trainer.fit(model, images, ckpt_path=str(opts.checkpoint) if opts.resume else None)
     seen.write(opts.seen)
+    # Lightning leaves it open, and gloo's thread may then drop a tensor while Python ends.
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
