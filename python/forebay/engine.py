@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from typing import Any
@@ -136,21 +137,26 @@ def threads_of(num_workers: int | str) -> int:
     """How many threads are asked for; 0 for as many as are of use."""
     if num_workers == "auto":
         return 0
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int):
+    if isinstance(num_workers, bool | str):
         raise ValueError(f'num_workers={num_workers!r} is neither a number nor "auto"')
-    if num_workers < 0:
-        raise ValueError(f"num_workers={num_workers} is negative")
-    return min(num_workers, MOST_THREADS)
+    try:
+        number = operator.index(num_workers)  # numpy's numbers too
+    except TypeError:
+        raise ValueError(f'num_workers={num_workers!r} is neither a number nor "auto"') from None
+    if number < 0:
+        raise ValueError(f"num_workers={number} is negative")
+    return min(number, MOST_THREADS)
 
 
 def _split_of(split: tuple[int, int] | None) -> tuple[int, int] | None:
     if split is None:
         return None
     numbers = list(split) if isinstance(split, tuple | list) else []
-    whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers)
-    if len(numbers) != 2 or not whole or not 0 < sum(numbers) <= MOST_THREADS:
+    # One of each at the least: nobody does another's work, and both must be done.
+    whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in numbers)
+    if len(numbers) != 2 or not whole or sum(numbers) > MOST_THREADS:
         raise ValueError(
-            f"split={split!r} is not (loading, preparing): two numbers of threads, together 1 to "
-            f"{MOST_THREADS}"
+            f"split={split!r} is not (loading, preparing): two numbers of threads from 1, together "
+            f"at most {MOST_THREADS}"
         )
     return numbers[0], numbers[1]

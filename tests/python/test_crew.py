@@ -10,6 +10,7 @@ import pytest
 import torch
 from buckets import in_bucket, objects_of
 from data import class_folders, image_folders
+from PIL import Image
 from torchvision import transforms
 
 SAMPLES = 240
@@ -124,6 +125,43 @@ def test_a_fixed_split_gives_the_same_images(tmp_path, split):
     assert fixed.stats()["crew"]["moves"] == 0
 
 
+def test_a_fixed_split_serves_more_loaders_than_it_has_threads(tmp_path):
+    dataset = forebay.ImageFolder(
+        image_folders(tmp_path, samples=24),
+        transforms.Compose([transforms.CenterCrop(32), transforms.ToTensor()]),
+    )
+    engine = forebay.Engine(memory="64MiB", split=(1, 1))
+    loaders = [rank_of(dataset, rank, engine, timeout=60) for rank in range(RANKS)]
+    found = at_once(loaders, epochs=2)
+    assert sorted(i for rank in found for batch in rank for i in batch) == sorted([*range(24)] * 2)
+
+
+def test_loaders_that_decode_otherwise_do_not_share_images(tmp_path):
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randint(0, 256, (40, 60, 3), dtype=torch.uint8, generator=generator)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # a quarter turn
+    (tmp_path / "class").mkdir()
+    Image.fromarray(noise.numpy()).save(tmp_path / "class" / "0.jpg", exif=turned)
+    size = transforms.Compose([transforms.Resize((48, 48)), transforms.ToTensor()])
+    dataset = forebay.ImageFolder(tmp_path, size)
+
+    def images(**more):
+        options = {"cache_form": "decoded", **more}
+        return [
+            next(iter(forebay.DataLoader(dataset, 1, orient=orient, decode=decode, **options)))[0]
+            for orient in (False, True)
+            for decode in ("exact", "fast")
+        ]
+
+    alone = images()
+    engine = forebay.Engine(memory="64MiB")
+    for _again in range(2):
+        shared = images(engine=engine)
+        assert all(torch.equal(ours, own) for ours, own in zip(shared, alone, strict=True))
+    assert not torch.equal(alone[0], alone[2])
+
+
 def test_requests_of_a_bucket_are_shared_out(root, bucket, faulty_proxy):
     name = bucket(objects_of(root))
     dataset = in_bucket(
@@ -174,9 +212,11 @@ def test_an_engine_can_be_sent_to_another_process_and_starts_anew(root):
     [
         ({"num_workers": "many"}, 'neither a number nor "auto"'),
         ({"split": (1,)}, "not \\(loading, preparing\\)"),
-        ({"split": (0, 0)}, "together 1 to"),
+        ({"num_workers": 1.5}, 'neither a number nor "auto"'),
+        ({"split": (2, 0)}, "two numbers of threads from 1"),
+        ({"split": (0, 2)}, "two numbers of threads from 1"),
         ({"split": (-1, 2)}, "two numbers"),
-        ({"split": (200, 200)}, "together 1 to 256"),
+        ({"split": (200, 200)}, "together at most 256"),
         ({"engine": forebay.Engine(), "memory": "1GiB"}, "memory= is the engine's"),
         ({"engine": forebay.Engine(), "split": (1, 1)}, "split= is the engine's"),
     ],

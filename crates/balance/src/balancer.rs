@@ -38,7 +38,8 @@ pub struct Flow {
     pub bytes: f64,
     /// Seconds, summed over those who read.
     pub busy: f64,
-    /// Of these, on the processor.
+    /// Of these, by threads of the crew, and of those again, on the processor.
+    pub by_threads: f64,
     pub on_processor: f64,
     /// How many read at a time.
     pub concurrency: f64,
@@ -151,8 +152,9 @@ impl Balancer {
             model.see(flow.concurrency, flow.bytes, flow.busy);
         }
         let origin = edge.flows[3];
-        if origin.busy > 0.0 {
-            self.on_processor.see(origin.on_processor / origin.busy);
+        if origin.by_threads > 0.0 {
+            let share = origin.on_processor / origin.by_threads;
+            self.on_processor.see(share);
         }
         let work = &edge.work;
         if work.samples > 0.0 {
@@ -286,7 +288,10 @@ impl Balancer {
         let now: usize = self.split.load.iter().sum();
         let most = (threads - cores).min((2 * now).max(2 * cores));
         let alone = self.tiers[3].at(1.0).map_or(0.0, |rate| bytes / rate);
-        let mut loaders = first_guess(alone, slowest_step, most);
+        let mut loaders = match bytes > 0.0 {
+            true => first_guess(alone, slowest_step, most),
+            false => 1, // all of it is in memory
+        };
         while loaders < most && !enough(loaders) {
             loaders += 1;
         }

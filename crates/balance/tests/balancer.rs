@@ -40,6 +40,7 @@ fn edge(demands: Vec<Demand>) -> Edge {
     edge.flows[3] = Flow {
         bytes: 10.0 * MB,
         busy: 1.0,
+        by_threads: 1.0,
         on_processor: 0.0,
         concurrency: 4.0,
     };
@@ -258,7 +259,7 @@ proptest! {
         let mut balancer = Balancer::new(Settings { rest, ..settings(threads) });
         for (demands, [bytes, busy, on_processor, concurrency]) in edges {
             let mut edge = Edge { waits: vec![0.0; demands.len()], demands, ..Edge::default() };
-            edge.flows[3] = Flow { bytes, busy, on_processor, concurrency };
+            edge.flows[3] = Flow { bytes, busy, by_threads: busy, on_processor, concurrency };
             edge.work = Work { samples: bytes, bytes: busy, busy: on_processor, threads: concurrency };
             balancer.edge(&edge);
             let split = balancer.split();

@@ -23,6 +23,13 @@ const LEAST_MEMORY: u64 = 512 << 10;
 /// The most that is left free by itself.
 const MOST_FLOOR: u64 = 8 << 30;
 
+/// What the buffers of a disk cache take of an engine's memory; `None` where that is too little to
+/// have one.
+pub fn disk_buffers(memory: u64) -> Option<u64> {
+    let share = (memory / SHARE).min(MOST_MEMORY);
+    (share >= LEAST_MEMORY).then_some(share)
+}
+
 /// Where samples are kept on disk, and how many bytes of it.
 #[derive(Debug, Clone)]
 pub struct DiskSettings {
@@ -90,15 +97,14 @@ pub(crate) struct Disk {
 impl Disk {
     /// Also says how much of the engine's memory it takes.
     pub(crate) fn new(settings: DiskSettings, memory: u64, warnings: &Warnings) -> Option<Self> {
-        let share = (memory / SHARE).min(MOST_MEMORY);
-        if share < LEAST_MEMORY {
+        let Some(share) = disk_buffers(memory) else {
             warnings.say(format!(
                 "memory of {memory} bytes is too little to use a disk cache with; hint: raise \
                  memory= to at least {}MiB",
                 (LEAST_MEMORY * SHARE) >> 20
             ));
             return None;
-        }
+        };
         Some(Self {
             settings,
             memory: share,

@@ -73,6 +73,12 @@ pub enum Error {
         /// Its answer.
         source: std::io::Error,
     },
+    /// A thread of the crew panicked: a bug.
+    #[error("a thread of the loader broke, which is a bug of forebay's: {why}")]
+    Broken {
+        /// What the panic said.
+        why: String,
+    },
     /// The engine or job is shut down.
     #[error("the loader is closed")]
     Closed,
@@ -93,7 +99,7 @@ impl Error {
             Error::TooManyBad { .. } | Error::System { .. } => Kind::Exhausted,
             Error::NoStandIn { .. } => Kind::Corrupt,
             Error::OutOfRange { .. } | Error::MoreThanTheMachine { .. } => Kind::Invalid,
-            Error::Closed => Kind::Closed,
+            Error::Broken { .. } | Error::Closed => Kind::Closed,
         }
     }
 

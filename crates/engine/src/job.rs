@@ -1,7 +1,7 @@
 //! A job: one user's sequence of batches on one dataset.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebay_balance::Means;
@@ -98,7 +98,8 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn window(&self) -> MutexGuard<'_, Window> {
-        self.window.lock().expect("the job's lock")
+        // A thread that broke while it had it has closed the board: nobody goes on with it.
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The head of the queue may be complete.
@@ -129,8 +130,14 @@ impl Desk {
 
     /// The tier's key of the image that a sample decodes to.
     pub(crate) fn decoded_key(&self, sample: u32) -> u64 {
-        // Datasets are numbered from 0 as they are opened: the highest bit is free.
-        self.key(sample) | 1 << 63
+        // Jobs that share the tier share images only if they would decode them alike. Lent ones
+        // have their head with them.
+        let kind = match &self.preparation {
+            Some(preparation) => u64::from(preparation.recipe.decoding()),
+            None => 4,
+        };
+        // Datasets are numbered from 0 as they are opened: the highest bits are free.
+        self.key(sample) | 1 << 63 | kind << 60
     }
 }
 
@@ -246,7 +253,6 @@ impl Job {
         if lending.is_some() {
             window.expect_images();
         }
-        window.set_clock(plant.clock.load(Ordering::Relaxed));
         let desk = Arc::new_cyclic(|me| Desk {
             me: me.clone(),
             dataset,
@@ -277,7 +283,10 @@ impl Job {
     pub fn begin(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
         self.begin_log(&sequence);
-        let foreseen = self.desk.window().begin(tag, sequence, draws);
+        let mut window = self.desk.window();
+        window.set_clock(self.desk.plant.clock.load(Ordering::Relaxed));
+        let foreseen = window.begin(tag, sequence, draws);
+        drop(window);
         self.begun(foreseen);
         Ok(())
     }
@@ -298,6 +307,7 @@ impl Job {
         let uses = self.next_uses(sequence.clone(), Some(coming.sequence.clone()));
         let uses = uses.map(|compute| compute());
         let mut window = self.desk.window();
+        window.set_clock(self.desk.plant.clock.load(Ordering::Relaxed));
         let foreseen = window.begin(tag, sequence, draws);
         window.foresee(&coming.tag, coming.sequence, coming.draws);
         if let (Some(uses), Some((_, _, known))) = (uses, window.horizon()) {
@@ -377,9 +387,13 @@ impl Job {
         let mut window = desk.window();
         let (asked, ready) = self.asked(started, &window);
         let head = loop {
-            match window.deliver() {
-                Head::Wait if desk.plant.board.is_closing() => return Err(Error::Closed),
-                Head::Wait => {
+            let ending = desk.plant.board.ending();
+            if let Some(broken @ Error::Broken { .. }) = ending {
+                return Err(broken); // its windows may be in any state
+            }
+            match (window.deliver(), ending) {
+                (Head::Wait, Some(ending)) => return Err(ending),
+                (Head::Wait, None) => {
                     let left = timeout.saturating_sub(started.elapsed());
                     if left.is_zero() {
                         return Ok(Next::Wait);
@@ -387,10 +401,10 @@ impl Job {
                     window = desk
                         .complete
                         .wait_timeout(window, left)
-                        .expect("the job's lock")
+                        .unwrap_or_else(PoisonError::into_inner)
                         .0;
                 }
-                head => break head,
+                (head, _) => break head,
             }
         };
         drop(window);
@@ -413,6 +427,9 @@ impl Job {
                 if let Some(log) = &desk.log {
                     log.log().consumed(&complete.layout.ids);
                 }
+                Counters::add(&desk.counters.batches, 1);
+                Counters::add(&desk.counters.samples, complete.layout.ids.len() as u64);
+                desk.plant.board.edge();
                 self.stir();
                 let batch = Batch::assemble(
                     complete.layout,
@@ -422,12 +439,9 @@ impl Job {
                 )?;
                 let batch = batch.with_lent(complete.lent);
                 let samples = batch.len() as u64;
-                Counters::add(&desk.counters.batches, 1);
-                Counters::add(&desk.counters.samples, samples);
                 Counters::add(&desk.counters.bytes, batch.data_len() as u64);
                 Counters::add(&desk.counters.replaced, complete.stand_ins.len() as u64);
                 Counters::add(&desk.counters.ready, if ready { samples } else { 0 });
-                desk.plant.board.edge();
                 Ok(Next::Batch(batch))
             }
         }

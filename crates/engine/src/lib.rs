@@ -40,7 +40,7 @@ pub use {
 pub use batch::Batch;
 pub use cache_form::CacheForm;
 pub use crew::FixedSplit;
-pub use disk::DiskSettings;
+pub use disk::{DiskSettings, disk_buffers};
 pub use engine::{Engine, EngineSettings};
 pub use error::Error;
 pub use forebay_origin::Kind;

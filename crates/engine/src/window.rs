@@ -17,6 +17,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use forebay_cache::Held;
 use forebay_origin::Index;
@@ -39,6 +40,10 @@ const RUN_IMAGES: usize = 4;
 const RUN_BYTES: u64 = 1 << 20;
 /// Most batches laid out ahead, whatever their size.
 const MOST_BATCHES: usize = 1024;
+
+/// An epoch is followed by the next within this, or its queue is left out of account: a loader
+/// for evaluation need not have a share of everything while others train.
+const STILL_USED: Duration = Duration::from_secs(2);
 
 /// Next uses, once they are computed, and at which slot of them this rank stands.
 pub(crate) type Uses = Arc<OnceLock<(NextUse, u32)>>;
@@ -89,6 +94,8 @@ pub(crate) struct Window {
     /// Ticks of all legs that are over: the job's clock never goes back.
     clock: u64,
     taken: u64,
+    /// When the user came to the epoch's end.
+    over: Option<Instant>,
 }
 
 impl Window {
@@ -120,6 +127,7 @@ impl Window {
             held_bytes: 0,
             clock: 0,
             taken: 0,
+            over: None,
         }
     }
 
@@ -138,9 +146,10 @@ impl Window {
         self.readahead = self.most_ahead / windows.max(1) as u64;
     }
 
-    /// Whether an epoch was begun and not given up.
+    /// Whether an epoch was begun and neither given up nor over for long.
     pub(crate) fn is_used(&self) -> bool {
-        !self.legs.is_empty()
+        let over = self.over.is_some_and(|over| over.elapsed() > STILL_USED);
+        !self.legs.is_empty() && !over
     }
 
     /// Samples of open batches that nobody has fetched or is fetching.
@@ -166,6 +175,7 @@ impl Window {
         self.legs.clear();
         self.held_bytes = 0;
         self.taken = 0;
+        self.over = None;
     }
 
     /// Makes `sequence` the one that is delivered. True if it was the one foreseen,
@@ -182,6 +192,7 @@ impl Window {
             self.legs.pop_front();
             self.current += 1;
             self.taken = 0;
+            self.over = None;
             return true;
         }
         self.reset();
@@ -261,6 +272,12 @@ impl Window {
             samples,
             slab,
         })
+    }
+
+    /// Whether there is something that [`Self::take_placing`] would take.
+    pub(crate) fn has_placing(&self) -> bool {
+        let mut open = self.batches.iter().take(self.depth);
+        open.any(|batch| batch.slab.is_some() && !batch.held.is_empty())
     }
 
     /// The next samples to fetch, if the budget allows more.
@@ -512,7 +529,10 @@ impl Window {
                     return Head::Wait;
                 }
             }
-            _ if self.legs.front().is_none_or(|leg| leg.ended) => return Head::End,
+            _ if self.legs.front().is_none_or(|leg| leg.ended) => {
+                self.over.get_or_insert_with(Instant::now);
+                return Head::End;
+            }
             _ => return Head::Wait,
         }
         let batch = self.batches.pop_front().expect("matched above");

@@ -66,6 +66,12 @@ impl Recipe {
         }
     }
 
+    /// Numbers, below 4, the ways in which an image is decoded whole: recipes that share a number
+    /// can share the image.
+    pub fn decoding(&self) -> u8 {
+        u8::from(self.options.fast) | u8::from(self.options.orient) << 1
+    }
+
     /// Of one finished sample.
     pub fn shape(&self) -> Shape {
         self.finish.shape()

@@ -44,7 +44,7 @@ fn settings(setup: &Setup, out: &mut Output) -> Result<(), Failure> {
     );
     out.field("origin", origin)?;
     let ahead = format!(
-        "PyTorch {AHEAD_OF_TORCH}, DALI {AHEAD_OF_DALI}, NoPFS and Forebay {AHEAD} batches a rank, beside the memory"
+        "PyTorch {AHEAD_OF_TORCH}, DALI {AHEAD_OF_DALI}, NoPFS and Forebay {AHEAD} batches a rank, beside the memory; none across epochs"
     );
     out.field("ahead", ahead)?;
     out.line("")?;
@@ -84,7 +84,7 @@ fn one_node(one: &OneNode, out: &mut Output) -> Result<(), Failure> {
     out.line(
         "  the edge between epochs in memory. By the future, all hits come as the epoch begins and",
     )?;
-    out.line("  the origin is idle meanwhile; MinIO's are spread, which is faster where the origin is slow.")
+    out.line("  the origin is idle meanwhile; MinIO's are spread over it.")
 }
 
 fn eight_nodes(setup: &Setup, eight: &EightNodes, out: &mut Output) -> Result<(), Failure> {
@@ -121,10 +121,10 @@ fn eight_nodes(setup: &Setup, eight: &EightNodes, out: &mut Output) -> Result<()
     }
     table::show(&header, &rows, out)?;
     out.line(format_args!(
-        "  A node meets a sample again every eight epochs on average; the most it can hit in its own",
+        "  A node meets a sample again every eight epochs on average; Belady's MIN, with all epochs in",
     ))?;
     out.line(format_args!(
-        "  memory is {:.3}, with all epochs in sight (`farthest` and `reuse` see the coming one). All",
+        "  sight (`farthest` and `reuse` see the coming one), would hit {:.3} on the first node. All",
         eight.ceiling
     ))?;
     out.line(format_args!(
@@ -155,7 +155,7 @@ fn two_jobs(setup: &Setup, two: &TwoJobs, out: &mut Output) -> Result<(), Failur
     )?;
     let (best, minio) = (hits(&two.rows, "farthest"), hits(&two.rows, "minio"));
     out.line(format_args!(
-        "  Eviction by the future hits {:.2} times what MinIO does; no policy can hit more than {:.3}.",
+        "  Eviction by the future hits {:.2} times what MinIO does; Belady's MIN, all epochs of both jobs\n  in sight and the jobs in step, would hit {:.3}.",
         best / minio.max(f64::MIN_POSITIVE),
         two.ceiling
     ))
@@ -181,7 +181,7 @@ fn eviction(
             ]
         })
         .collect();
-    let header = ["", "2*I-h (reuse)", "farthest", "optimum"];
+    let header = ["", "2*I-h (reuse)", "farthest", "MIN"];
     table::show(&header, &rows, out)
 }
 

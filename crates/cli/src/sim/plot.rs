@@ -108,14 +108,16 @@ pub(super) fn svg(title: &str, answers: &[Answer]) -> String {
 fn series(answers: &[Answer]) -> Vec<(String, Vec<&Answer>)> {
     let mut series: Vec<(String, Vec<&Answer>)> = Vec::new();
     for answer in answers {
+        let same = |one: &Answer| one.policy == answer.policy && one.disk == answer.disk;
+        if let Some((_, answers)) = series.iter_mut().find(|(_, known)| same(known[0])) {
+            answers.push(answer);
+            continue;
+        }
         let name = match answer.disk {
             0 => answer.policy.clone(),
             disk => format!("{}, disk of {}", answer.policy, size(disk)),
         };
-        match series.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, answers)) => answers.push(answer),
-            None => series.push((name, vec![answer])),
-        }
+        series.push((name, vec![answer]));
     }
     for (_, answers) in &mut series {
         answers.sort_by_key(|answer| answer.memory);

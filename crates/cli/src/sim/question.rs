@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use forebay_engine::disk_buffers;
 use forebay_origin::{Index, IndexError};
 use forebay_plan::Plan;
 use forebay_policy::{NAMES, by_name};
@@ -25,6 +26,9 @@ use serde::{Deserialize, Serialize};
 const MOST_ROWS: usize = 1000;
 /// Samples whose scenarios may be in memory at one time: each takes up to a hundred bytes.
 const MOST_SAMPLES: u64 = 16_000_000;
+/// Figures of one scenario, one for each rank and epoch, and samples that its nodes know of.
+const MOST_FIGURES: u64 = 4_000_000;
+const MOST_KNOWN: u64 = 4_000_000_000;
 /// How often whoever watches is told.
 const STEP: Duration = Duration::from_millis(50);
 /// Copying into a batch: a sample's own cost, what a core gives, and what the memory gives.
@@ -326,15 +330,14 @@ impl Question {
         Arc::new(move |_| by_name(&name, settings).expect("checked when it was asked"))
     }
 
+    /// What a log's buffers take of the memory, as in the engine; `None` if there is no log.
+    fn buffers(memory: u64, disk: u64) -> Option<u64> {
+        disk_buffers(memory).filter(|_| disk > 0)
+    }
+
     fn memory(&self, memory: u64, disk: u64) -> Memory {
-        // The log's buffers are the memory's, as in the engine.
-        let buffers = if disk > 0 {
-            (memory / 8).min(64 << 20)
-        } else {
-            0
-        };
         Memory::Engine {
-            budget: memory - buffers,
+            budget: memory - Self::buffers(memory, disk).unwrap_or(0),
             readahead: self.settings.readahead,
         }
     }
@@ -374,7 +377,7 @@ impl Question {
             nodes: settings.nodes,
             memory: budget,
             policy: self.policy(policy),
-            log: (disk > 0).then_some(Log {
+            log: Self::buffers(memory, disk).map(|_| Log {
                 capacity: disk,
                 layout: Layout::Packed,
                 together: 1,
@@ -443,6 +446,16 @@ impl Settings {
         }
         if !ranks.is_multiple_of(self.nodes) {
             let why = format!("{ranks} ranks do not go evenly onto {} nodes", self.nodes);
+            return Err(Wrong::new("nodes", why));
+        }
+        let figures = u64::from(ranks) * u64::from(self.epochs);
+        if figures > MOST_FIGURES {
+            let why = format!("{figures} epochs of ranks are too many; at most {MOST_FIGURES}");
+            return Err(Wrong::new("epochs", why));
+        }
+        let known = u64::from(self.nodes) * u64::from(plan.samples());
+        if known > MOST_KNOWN {
+            let why = format!("samples times nodes are {known}, too many; at most {MOST_KNOWN}");
             return Err(Wrong::new("nodes", why));
         }
         for (setting, value, least, most) in [

@@ -137,7 +137,7 @@ struct Asked {
         default_value = "0"
     )]
     price_per_gb: f64,
-    /// Price of 1000 requests to the origin [default: 0.0004, or 0 for local files]
+    /// Price of 1000 requests to the origin, one for each sample read [default: 0.0004, or 0 for local files]
     #[arg(long, value_name = "PRICE", allow_negative_numbers = true)]
     price_per_1000_requests: Option<f64>,
     /// Draw the answers into this file, which ends in .svg
@@ -179,7 +179,7 @@ pub(super) fn run(arguments: Arguments, out: &mut Output) -> Result<(), Failure>
             "seed": asked.seed,
             "settings": settings,
             "rows": answers,
-            "plot": asked.plot,
+            "plot": asked.plot.as_ref().map(|path| path.display().to_string()),
         }));
     }
     out.heading(index.url())?;

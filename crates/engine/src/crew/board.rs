@@ -4,8 +4,9 @@
 //! queue whose user would have to wait comes before the others. When there is nothing at all it
 //! sleeps until something happens.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use super::pilot::{Orders, Pilot, Report};
 use super::roles::{Role, Roles};
 use super::{CrewSettings, with_signals_blocked};
 use crate::Error;
+use crate::preparation::words;
 use crate::stats::CrewStats;
 
 /// A kind of work.
@@ -67,6 +69,8 @@ pub(crate) struct Board {
     happenings: AtomicU64,
     sleepers: AtomicUsize,
     closing: AtomicBool,
+    /// What the panic of a thread said: nothing goes on after it.
+    broken: OnceLock<String>,
     /// Threads that have ended.
     ended: Mutex<usize>,
     changed: Condvar,
@@ -94,6 +98,7 @@ impl Board {
             happenings: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
+            broken: OnceLock::new(),
             ended: Mutex::new(0),
             changed: Condvar::new(),
             threads: Mutex::default(),
@@ -130,6 +135,13 @@ impl Board {
         }
     }
 
+    /// There may be new loading to do. Where roles are not fixed, who came to know it does it.
+    pub(crate) fn wake_loaders(&self) {
+        if self.strict {
+            self.wake();
+        }
+    }
+
     /// A user took a batch: roles may be looked at again.
     pub(crate) fn edge(&self) {
         self.pilot.edge();
@@ -142,6 +154,14 @@ impl Board {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
+    }
+
+    /// Why there are no more batches: it is over, or a thread broke.
+    pub(crate) fn ending(&self) -> Option<Error> {
+        self.is_closing().then(|| match self.broken.get() {
+            Some(why) => Error::Broken { why: why.clone() },
+            None => Error::Closed,
+        })
     }
 
     /// Starts threads until there are `count`, at most those there may be.
@@ -157,7 +177,12 @@ impl Board {
                     .name(format!("forebay-crew-{number}"))
                     .spawn(move || {
                         board.nodes.stay(number);
-                        board.run(number);
+                        // Whatever it was at may wait for it for ever, so all come to an end.
+                        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| board.run(number))) {
+                            let _ = board.broken.set(words(&*panic).to_owned());
+                            board.closing.store(true, Ordering::Release);
+                            board.wake();
+                        }
                         // Counted under the lock, so that a shutdown need not poll.
                         *board.ended.lock().expect("the board's lock") += 1;
                         board.changed.notify_all();
@@ -227,7 +252,7 @@ impl Board {
             let worked = match (self.roles.of(number), self.strict) {
                 (Role::Rest, _) => false,
                 (Role::Prepare, true) => self.any(&mut turn, Kind::Prepare),
-                (Role::Load(queue), true) => self.load(queue),
+                (Role::Load(queue), true) => self.load(queue) || self.load_unserved(),
                 (Role::Prepare, false) => self.any(&mut turn, Kind::Any),
                 (Role::Load(queue), false) => self.load(queue) || self.any(&mut turn, Kind::Any),
             };
@@ -243,6 +268,16 @@ impl Board {
         let employer = found.and_then(|(_, employer)| employer.upgrade());
         drop(queues);
         employer.is_some_and(|employer| employer.work(Kind::Load))
+    }
+
+    /// Loads for queues that have no thread of their own: there may be more of them than threads.
+    fn load_unserved(&self) -> bool {
+        let queues = self.queues.read().expect("the board's lock");
+        let unserved = |(number, _): &&Queue| self.roles.count(Some(*number)).1 == 0;
+        let employers = queues.iter().filter(unserved);
+        let employers: Vec<_> = employers.filter_map(|(_, e)| e.upgrade()).collect();
+        drop(queues);
+        employers.iter().any(|employer| employer.work(Kind::Load))
     }
 
     /// Goes round the queues from where it stopped last time; those that are short first.
@@ -266,6 +301,8 @@ impl Board {
 
     /// Looks at what happened since the last time and changes roles if that is worth it.
     fn steer(&self) {
+        // Before it looks: a queue that comes meanwhile asks again.
+        self.pilot.looking();
         let queues: Vec<_> = {
             let queues = self.queues.read().expect("the board's lock");
             let alive = |(number, employer): &Queue| Some((*number, employer.upgrade()?));

@@ -90,7 +90,9 @@ pub(crate) struct Orders {
 /// What is remembered of a queue between edges.
 #[derive(Debug)]
 struct Known {
+    /// At the last edge, and at the last one by which it had given a batch since.
     last: Totals,
+    given: Totals,
     rank: Option<u32>,
     step: Aged,
     wait: Aged,
@@ -104,6 +106,7 @@ impl Known {
         let aged = Aged::new(MEMORY);
         Self {
             last: report.totals,
+            given: report.totals,
             rank: report.rank,
             step: aged,
             wait: aged,
@@ -113,10 +116,13 @@ impl Known {
         }
     }
 
-    fn see(&mut self, new: &Totals) {
+    /// Takes in what a batch took, whole: with several queues there are edges between.
+    fn see(&mut self, totals: &Totals) {
+        let new = totals.since(&self.given);
         if new.batches == 0 {
             return;
         }
+        self.given = *totals;
         let batches = new.batches as f64;
         // Before the first batch of an epoch there was no step.
         if new.steps > 0 {
@@ -216,6 +222,12 @@ impl Pilot {
             || self.is_edge.load(Ordering::Acquire) && nanos() >= self.due.load(Ordering::Relaxed)
     }
 
+    /// What is said from now on is seen by the next look, or asks for another.
+    pub(super) fn looking(&self) {
+        self.is_urgent.store(false, Ordering::Release);
+        self.is_edge.store(false, Ordering::Release);
+    }
+
     /// Looks at what happened since the last time. Answers with the number of threads that there
     /// should be if roles were changed.
     pub(super) fn steer(
@@ -224,9 +236,10 @@ impl Pilot {
         roles: &Roles,
         nodes: &Nodes,
     ) -> Option<usize> {
-        let mut state = self.state.try_lock().ok()?;
-        self.is_urgent.store(false, Ordering::Release);
-        self.is_edge.store(false, Ordering::Release);
+        let Ok(mut state) = self.state.try_lock() else {
+            self.change(); // another looks at the figures just now: soon again
+            return None;
+        };
         let due = self.started.elapsed() + LEAST;
         self.due.store(due.as_nanos() as u64, Ordering::Relaxed);
         let reports: Vec<(u64, &Arc<dyn Employer>, Report)> = queues
@@ -261,9 +274,7 @@ impl Pilot {
                 queues: reports.len(),
             });
         }
-        let threads = kinds.iter().zip(&split.load);
-        let threads = threads.filter(|((_, means), _)| *means == Means::Threads);
-        Some(split.prepare + threads.map(|(_, load)| load).sum::<usize>())
+        Some(roles.in_use())
     }
 
     fn split(&self, state: &mut State, edge: &Edge, requests: usize, same: bool) -> Option<Split> {
@@ -348,6 +359,7 @@ impl State {
         let mut edge = Edge::default();
         let passed = passed.as_secs_f64().max(1e-6);
         let mut all = Totals::default();
+        let mut by_threads = 0;
         for (number, _, report) in reports {
             let known = self
                 .queues
@@ -355,13 +367,16 @@ impl State {
                 .or_insert_with(|| Known::new(report));
             let new = report.totals.since(&known.last);
             known.last = report.totals;
-            known.see(&new);
+            known.see(&report.totals);
             edge.demands.push(known.demand(report));
             edge.waits.push(known.wait.mean().unwrap_or(0.0));
             for (sum, bytes) in all.bytes.iter_mut().zip(new.bytes) {
                 *sum += bytes;
             }
             all.reading += new.reading;
+            if report.means == Means::Threads {
+                by_threads += new.reading;
+            }
             all.reading_on_processor += new.reading_on_processor;
             all.prepared += new.prepared;
             all.prepared_bytes += new.prepared_bytes;
@@ -371,6 +386,7 @@ impl State {
         edge.flows[3] = Flow {
             bytes: all.bytes[3] as f64,
             busy: seconds(all.reading),
+            by_threads: seconds(by_threads),
             on_processor: seconds(all.reading_on_processor),
             concurrency: seconds(all.reading) / passed,
         };
@@ -378,8 +394,8 @@ impl State {
         edge.flows[1] = Flow {
             bytes: all.bytes[1] as f64,
             busy: if all.bytes[1] > 0 { passed } else { 0.0 },
-            on_processor: 0.0,
             concurrency: 1.0,
+            ..Flow::default()
         };
         edge.work = Work {
             samples: all.prepared as f64,

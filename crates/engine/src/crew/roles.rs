@@ -109,6 +109,12 @@ impl Roles {
         }
     }
 
+    /// How many threads there must be for all roles that were given out to be taken.
+    pub(super) fn in_use(&self) -> usize {
+        let last = (0..self.len()).rfind(|&thread| self.of(thread) != Role::Rest);
+        last.map_or(0, |last| last + 1)
+    }
+
     /// How many have a role, by what it is: prepare, and load for `queue`.
     pub(super) fn count(&self, queue: Option<u64>) -> (usize, usize) {
         let roles = || (0..self.len()).map(|thread| self.of(thread));

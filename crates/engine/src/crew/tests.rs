@@ -31,6 +31,28 @@ fn sleeping_threads_wake_for_new_work() {
     }
 }
 
+struct Bug;
+
+impl Employer for Bug {
+    fn work(&self, _kind: Kind) -> bool {
+        panic!("a bug in a test");
+    }
+}
+
+#[test]
+fn a_thread_that_breaks_ends_the_crew_and_says_why() {
+    let crew = crew(2);
+    let employer: Arc<dyn Employer> = Arc::new(Bug);
+    crew.board().post(Arc::downgrade(&employer));
+    assert!(crew.board().ending().is_none());
+    crew.board().wake();
+    while !crew.board().is_closing() {
+        std::thread::yield_now();
+    }
+    let why = crew.board().ending().map(|error| error.to_string());
+    assert!(why.is_some_and(|why| why.contains("a bug in a test")));
+}
+
 #[test]
 fn a_crew_without_work_ends_at_once() {
     let started = Instant::now();

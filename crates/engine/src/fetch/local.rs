@@ -26,21 +26,30 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(crate) fn local(desk: &Desk, fetch: Fetch, kind: Kind) {
     let into_slab = fetch.slab.is_some();
     let watch = Watch::begin();
-    let slab = fetch.slab.as_ref().filter(|_| kind != Kind::Load);
+    let target = Target {
+        slab: fetch.slab.as_ref(),
+        loads_only: kind == Kind::Load,
+    };
     let mut wants = Vec::new();
     let mut outcomes = Vec::with_capacity(fetch.tasks.len());
     for task in &fetch.tasks {
         match from_log(desk, fetch.place, task, into_slab) {
             Some(want) => wants.push(want),
-            None => outcomes.push((*task, sample(desk, task, slab, &watch))),
+            None => outcomes.push((*task, sample(desk, task, target, &watch))),
         }
     }
     watch.end(&desk.counters);
     logged::ask(desk, wants);
     finish(desk, fetch.place, into_slab, outcomes);
-    if into_slab && slab.is_none() {
-        desk.plant.board.wake(); // there is something to prepare
-    }
+}
+
+/// Where a sample goes.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    /// Its batch's, if that is open.
+    slab: Option<&'a SlabWriter>,
+    /// Into the tier and no further, as long as there is room.
+    loads_only: bool,
 }
 
 /// What to ask the log for, if the sample is there and not in memory.
@@ -53,7 +62,7 @@ fn from_log(desk: &Desk, place: Place, task: &Task, into_slab: bool) -> Option<W
     logged::want(desk, place, task, into_slab)
 }
 
-fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>, watch: &Watch) -> Outcome {
+fn sample(desk: &Desk, task: &Task, target: Target<'_>, watch: &Watch) -> Outcome {
     if bad::is_known(desk, task) {
         return stand_in(desk, task);
     }
@@ -71,6 +80,7 @@ fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>, watch: &Watch) ->
         Found::There(stock) => Found::There(lending::develop(desk, task, stock)),
         found => found,
     };
+    let slab = target.slab.filter(|_| !target.loads_only);
     let done = match (slab, found) {
         (Some(slab), Found::There(stock)) => match lending::lend(stock) {
             Ok(image) => return Outcome::Lent(image),
@@ -87,8 +97,10 @@ fn sample(desk: &Desk, task: &Task, slab: Option<&SlabWriter>, watch: &Watch) ->
             Ok(stock) => return Outcome::Held(stock),
             Err(cause) => Err(cause),
         },
-        (Some(slab), Found::NoRoom) => past_the_tier(desk, task, slab, watch),
-        (None, Found::NoRoom) => return Outcome::Postponed,
+        (_, Found::NoRoom) => match target.slab {
+            Some(slab) => past_the_tier(desk, task, slab, watch),
+            None => return Outcome::Postponed,
+        },
     };
     match done {
         Ok(()) => Outcome::Placed,

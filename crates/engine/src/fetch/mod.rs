@@ -57,9 +57,9 @@ pub(crate) fn place(desk: &Desk, placing: Placing) {
         desk.tell_user();
     }
     // What was placed no longer counts as fetched ahead: more can be asked for.
-    if !desk.dataset.is_local()
-        && let Some(desk) = desk.me.upgrade()
-    {
+    if desk.dataset.is_local() {
+        desk.plant.board.wake_loaders();
+    } else if let Some(desk) = desk.me.upgrade() {
         pump(&desk);
     }
 }
@@ -71,13 +71,19 @@ fn finish(
     outcomes: impl IntoIterator<Item = (Task, Outcome)>,
 ) {
     let mut window = desk.window();
-    let mut complete = false;
+    let (mut complete, mut held) = (false, false);
     for (task, outcome) in outcomes {
+        held |= matches!(outcome, Outcome::Held(_));
         complete |= window.finish(place, task, into_slab, outcome);
     }
+    // The slab may have been opened since the fetch was taken: it is asked for as it is now.
+    let placing = held && window.has_placing();
     drop(window);
     if complete {
         desk.tell_user();
+    }
+    if placing {
+        desk.plant.board.wake();
     }
 }
 

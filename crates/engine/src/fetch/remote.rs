@@ -128,13 +128,9 @@ pub(crate) fn pump(desk: &Arc<Desk>) {
                 }
             }
         }
-        let any = |wanted: fn(&Outcome) -> bool| at_once.iter().any(|(_, outcome)| wanted(outcome));
-        let postponed = any(|outcome| matches!(outcome, Outcome::Postponed));
-        let held = any(|outcome| matches!(outcome, Outcome::Held(_)));
+        let is_postponed = |(_, outcome): &(Task, Outcome)| matches!(outcome, Outcome::Postponed);
+        let postponed = at_once.iter().any(is_postponed);
         finish(desk, place, into_slab, at_once);
-        if held {
-            desk.plant.board.wake(); // there is placing to do
-        }
         spawn_reads(desk, place, into_slab, reads);
         if postponed {
             break; // the tier is full of what is held: more would only be postponed too
