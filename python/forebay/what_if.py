@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import SequentialSampler
+from torch.utils.data import RandomSampler, SequentialSampler
 
 from forebay import _forebay
 from forebay.orders import Batching, Planned, Share, Watched
@@ -23,13 +23,14 @@ Size = int | str
 _STEP_MS = 100.0
 _ORIGIN = {False: (400.0, 30.0), True: (1000.0, 0.05)}
 _DISK = (2000.0, 0.1)
+_PRICE_PER_1000_REQUESTS = {False: 0.0004, True: 0.0}
 
 
 def what_if(
     self: DataLoader,
     memory: Size | Iterable[Size] | None = None,
     *,
-    disk: Size | Iterable[Size] = 0,
+    disk: Size | Iterable[Size] | None = None,
     policy: str | Iterable[str] | None = None,
     step_ms: float | None = None,
     prepare_ms: float | None = None,
@@ -43,18 +44,22 @@ def what_if(
     disk_mbps: float = _DISK[0],
     disk_latency_ms: float = _DISK[1],
     price_per_gb: float = 0.0,
-    price_per_1000_requests: float = 0.0,
+    price_per_1000_requests: float | None = None,
 ) -> list[dict[str, Any]]:
     """Replay epochs of this loader with other sizes of memory; one dict for each size.
 
-    Dataset, order, batches, ranks and policy are the loader's unless given. So are, once it has
-    run, the time of a step, of preparing a sample and what the origin gave, as measured; before,
-    a step takes 100 ms, a store gives 400 MB/s after 30 ms, local files 1000 MB/s.
+    Dataset, order, batches, ranks, policy and disk are the loader's unless given. So are, once it
+    has run, the time of a step, of preparing a sample and what the origin gave, as measured; else
+    a step takes 100 ms, a store gives 400 MB/s after 30 ms, local files 1000 MB/s. An order that is
+    drawn by the way is answered for with another permutation; images count as they are stored,
+    whatever their ``cache_form``.
 
     - ``memory``, ``disk``, ``policy``: one or several; an answer for each combination.
     - ``nodes``: each has that memory and disk for its ranks; by default every rank is one, or
       all share one if ``engine=`` was passed to the loader.
-    - ``price_per_gb``, ``price_per_1000_requests``: for ``cost``.
+    - ``num_workers``: threads of each rank.
+    - ``price_per_gb``, ``price_per_1000_requests``: for ``cost``, with a request for each sample;
+      by default 0 a GB and, of a store, 0.0004 for 1000 requests.
 
     Each dict has ``policy``, ``memory``, ``disk``, then, of an epoch after the first: ``seconds``,
     ``waiting`` (a share of them), ``samples``, ``memory_hits``, ``disk_hits``, ``origin_reads``,
@@ -70,29 +75,38 @@ def what_if(
     dataset = self.dataset.native
     world = self.world_size if world_size is None else world_size
     plan = _plan(self, _batch_size(self) if batch_size is None else batch_size, world)
+    nodes = (world if self.owns_engine else 1) if nodes is None else nodes
+    threads, requests = _threads(self, own), dataset.requests_in_flight
+    # An engine that was passed in is for all ranks of a node together.
+    here = 1 if self.owns_engine else max(1, world // max(1, nodes))
     settings = {
         "policy": _listed(own["policy"] if policy is None else policy),
         "memory": _sizes(own["memory"] if memory is None else memory, "memory"),
-        "disk": _sizes(disk, "disk"),
-        "nodes": (world if self.owns_engine else 1) if nodes is None else nodes,
+        "disk": _sizes(_disk(own) if disk is None else disk, "disk"),
+        "nodes": nodes,
         "first_epoch": 0,
         "epochs": epochs,
-        "threads": _threads(self, own) if num_workers is None else num_workers,
-        "requests": None,
+        "threads": max(1, threads // here) if num_workers is None else num_workers,
+        "requests": None if dataset.is_local else max(1, requests // here),
         "depth": self.depth,
         "readahead": own["readahead"],
         "disk_mbps": disk_mbps,
         "disk_latency_ms": disk_latency_ms,
         "price_per_gb": price_per_gb,
-        "price_per_1000_requests": price_per_1000_requests,
+        "price_per_1000_requests": (
+            _PRICE_PER_1000_REQUESTS[dataset.is_local]
+            if price_per_1000_requests is None
+            else price_per_1000_requests
+        ),
     }
-    settings |= _times(self.stats(), dataset.is_local, settings["threads"])
+    settings |= _times(self.stats(), dataset.is_local, threads if dataset.is_local else requests)
     given = {"step_ms": step_ms, "prepare_ms": prepare_ms}
     settings |= {name: value for name, value in given.items() if value is not None}
     if origin_mbps is not None or origin_latency_ms is not None:
-        usual_mbps, usual_latency = _ORIGIN[dataset.is_local]
-        settings["origin_mbps"] = usual_mbps if origin_mbps is None else origin_mbps
-        latency = usual_latency if origin_latency_ms is None else origin_latency_ms
+        if origin_mbps is not None:
+            settings["origin_mbps"] = origin_mbps
+        usual = _ORIGIN[dataset.is_local][1]
+        latency = usual if origin_latency_ms is None else origin_latency_ms
         settings |= {"origin_latency_ms": latency, "origin_each_mbps": None}
     _check(settings)
     rows: list[dict[str, Any]] = json.loads(_forebay.what_if(dataset, plan, json.dumps(settings)))
@@ -101,8 +115,8 @@ def what_if(
     return rows
 
 
-def _times(stats: dict[str, Any], is_local: bool, threads: int) -> dict[str, float | None]:
-    """What was measured, else what is usual."""
+def _times(stats: dict[str, Any], is_local: bool, side_by_side: int) -> dict[str, float | None]:
+    """What was measured, else what is usual; so many read at a time."""
     mbps, latency = _ORIGIN[is_local]
     times: dict[str, float | None] = {
         "step_ms": _STEP_MS,
@@ -117,9 +131,8 @@ def _times(stats: dict[str, Any], is_local: bool, threads: int) -> dict[str, flo
         times["prepare_ms"] = 1e3 * stats["preparing_seconds"] / stats["prepared_samples"]
     reads, seconds = stats.get("origin_reads", 0), stats.get("reading_seconds", 0.0)
     if reads and seconds > 0 and stats["origin_bytes"]:
-        # As a read was on average, its latency in it; so many of them side by side as there are.
+        # As a read was on average, its latency in it.
         each = stats["origin_bytes"] / seconds / 1e6
-        side_by_side = threads if is_local else _REQUESTS
         times |= {
             "origin_each_mbps": each,
             "origin_mbps": each * side_by_side,
@@ -128,8 +141,12 @@ def _times(stats: dict[str, Any], is_local: bool, threads: int) -> dict[str, flo
     return times
 
 
-# Requests in flight, unless the dataset's read_options say otherwise.
-_REQUESTS = 64
+def _disk(own: dict[str, Any]) -> int:
+    """What an engine with these settings keeps on disk."""
+    if "cache_dirs" not in own:
+        return 0
+    budget = own["disk"]
+    return int(_forebay.default_disk(own["cache_dirs"]) if budget is None else budget)
 
 
 def _threads(loader: DataLoader, own: dict[str, Any]) -> int:
@@ -148,10 +165,24 @@ def _plan(loader: DataLoader, batch_size: int | None, world: int) -> _forebay.Pl
     source = loader.order_source
     source = source.planned if isinstance(source, Watched) else source
     if not isinstance(source, Planned):
-        seed = None if isinstance(loader.sampler, SequentialSampler) else 0
         batching = Batching(batch_size, loader.drop_last)
-        source = Planned(len(loader.dataset), seed, batching, Share())
+        source = Planned(len(loader.dataset), _seed_of_one_like_it(loader), batching, Share())
     return source.plan(batch_size, world)
+
+
+def _seed_of_one_like_it(loader: DataLoader) -> int | None:
+    """For an order that is drawn as it goes on: all samples once, shuffled or in their order."""
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    samples = len(loader.dataset)
+    if isinstance(sampler, SequentialSampler) or sampler == range(samples):
+        return None
+    whole = isinstance(sampler, RandomSampler) and not sampler.replacement
+    if whole and sampler.num_samples == samples:
+        return 0
+    raise ValueError(
+        f"what_if() knows orders that have every sample once, not those of "
+        f"{type(sampler).__name__}; hint: ask a loader made with shuffle=True"
+    )
 
 
 def _batch_size(loader: DataLoader) -> int | None:

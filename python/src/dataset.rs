@@ -138,6 +138,12 @@ impl Dataset {
         Ok(self.core()?.is_local())
     }
 
+    /// The most requests that are sent to a store at a time.
+    #[getter]
+    fn requests_in_flight(&self) -> PyResult<usize> {
+        Ok(self.core()?.requests_in_flight())
+    }
+
     #[getter]
     fn total_bytes(&self) -> PyResult<u64> {
         Ok(self.core()?.index().total_bytes())

@@ -33,7 +33,7 @@ mod _forebay {
     #[pymodule_export]
     use super::recipe::Recipe;
     #[pymodule_export]
-    use super::what_if::what_if;
+    use super::what_if::{default_disk, what_if};
     use super::*;
 
     /// Runs the `forebay` command; its exit code.

@@ -1,12 +1,22 @@
 //! The simulator, for a loader that wants to know what another size would do.
 
+use std::path::PathBuf;
+
 use forebay_cli::WhatIfError;
+use forebay_engine::DiskSettings;
+use forebay_engine::cache::log::LayoutChoice;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
 use crate::dataset::Dataset;
 use crate::errors;
 use crate::plan::Plan;
+
+/// Bytes that a disk cache in these directories may take if nobody says how many.
+#[pyfunction]
+pub(crate) fn default_disk(cache_dirs: Vec<PathBuf>) -> u64 {
+    DiskSettings::new(cache_dirs, None, LayoutChoice::Packed).bytes
+}
 
 /// Answers as JSON; so are the settings. Ctrl-C ends it.
 #[pyfunction]

@@ -69,9 +69,9 @@ def test_hits_of_the_simulator_are_those_of_the_engine(root, policy, memory):
 
 def test_one_answer_for_each_policy_disk_and_memory(root):
     loader = loader_of(root)
-    rows = loader.what_if(["3MiB", 2**25], disk=[0, "64MiB"], policy=["farthest", "lru"])
+    rows = loader.what_if(["4MiB", 2**25], disk=[0, "64MiB"], policy=["farthest", "lru"])
     asked = [(row["policy"], row["disk"], row["memory"]) for row in rows]
-    sizes = (0, 2**26), (3 * 2**20, 2**25)
+    sizes = (0, 2**26), (4 * 2**20, 2**25)
     assert asked == list(itertools.product(("farthest", "lru"), *sizes))
     assert rows[1]["memory_hits"] == SAMPLES  # all of it fits
     assert rows[0]["origin_bytes"] > rows[1]["origin_bytes"] == 0
@@ -112,6 +112,48 @@ def test_batches_of_a_batch_sampler_have_its_size(root):
     loader = forebay.DataLoader(dataset, batch_sampler=sampler, memory="64MiB", disk=0)
     (row,) = loader.what_if(step_ms=1000)
     assert row["seconds"] == pytest.approx(SAMPLES / 48, rel=0.05)
+
+
+@pytest.mark.parametrize("drawn", ["weighted", "subset", "part"])
+def test_an_order_that_leaves_samples_out_is_refused_by_name(root, drawn):
+    dataset = forebay.FileFolder(root)
+    sampler = {
+        "weighted": torch.utils.data.WeightedRandomSampler([1.0] * SAMPLES, SAMPLES),
+        "subset": torch.utils.data.SubsetRandomSampler(range(48)),
+        "part": torch.utils.data.RandomSampler(dataset, num_samples=48),
+    }[drawn]
+    with pytest.raises(ValueError, match=type(sampler).__name__):
+        forebay.DataLoader(dataset, BATCH, sampler=sampler).what_if()
+
+
+def test_a_batch_samplers_own_order_counts(root):
+    dataset = forebay.FileFolder(root)
+    options = {"memory": "8MiB", "disk": 0, "policy": "lru"}
+    hits = []
+    for sampler in (torch.utils.data.RandomSampler, torch.utils.data.SequentialSampler):
+        batches = torch.utils.data.BatchSampler(sampler(dataset), BATCH, False)
+        (row,) = forebay.DataLoader(dataset, batch_sampler=batches, **options).what_if()
+        hits.append(row["memory_hits"])
+    # What is least recently used is what comes next if the order is always the same.
+    assert hits[0] > hits[1] == 0
+
+
+def test_the_disk_is_the_loaders(root, tmp_path):
+    loader = loader_of(root, memory="4MiB", cache_dir=tmp_path, disk="64MiB")
+    (row,) = loader.what_if()
+    assert row["disk"] == 2**26
+    assert row["disk_hits"] > row["origin_reads"] == 0
+    (row,) = loader_of(root, memory="4MiB", cache_dir=tmp_path, disk=None).what_if()
+    assert row["disk"] > 2**30  # a share of what is free
+
+
+def test_ranks_that_share_an_engine_share_its_threads(root):
+    engine = forebay.Engine(memory="4MiB", num_workers=8)
+    loader = forebay.DataLoader(
+        forebay.FileFolder(root), BATCH, seed=1, rank=0, world_size=4, engine=engine
+    )
+    (row,) = loader.what_if()
+    assert (row["settings"]["nodes"], row["settings"]["threads"]) == (1, 2)
 
 
 def test_an_order_that_is_drawn_by_the_way_is_answered_for_one_like_it(root):

@@ -14,15 +14,20 @@ use tempfile::TempDir;
 
 const SAMPLES: usize = 64;
 
-/// 64 files of one to four blocks, and a cache of its own.
+/// 64 files of one to four parts, and a cache of its own.
 struct Place(TempDir);
 
 impl Place {
+    /// A part is a block.
     fn new() -> Self {
+        Self::with_parts_of(4000)
+    }
+
+    fn with_parts_of(bytes: usize) -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         for sample in 0..SAMPLES {
             let name = format!("c{}/{sample}.bin", sample % 2);
-            file(&place.root().join(name), 4000 * (1 + sample % 4));
+            file(&place.root().join(name), bytes * (1 + sample % 4));
         }
         place
     }
@@ -46,8 +51,8 @@ fn figures(rows: &Value, name: &str) -> Vec<f64> {
 
 #[test]
 fn every_size_of_memory_and_disk_has_its_row() {
-    let place = Place::new();
-    let rest = "--json --batch-size 8 --memory 256KiB,512KiB,8MiB --disk 0,1MiB --step-ms 1 \
+    let place = Place::with_parts_of(100_000);
+    let rest = "--json --batch-size 8 --memory 4MiB,8MiB,64MiB --disk 0,64MiB --step-ms 1 \
                 --policy farthest,lru --price-per-gb 1 --price-per-1000-requests 2";
     let answer = place.ask(rest).json();
     let rows = answer["rows"].as_array().unwrap();
@@ -77,10 +82,38 @@ fn every_size_of_memory_and_disk_has_its_row() {
     let hits = figures(&answer, "memory_hits");
     assert!(hits[0] < hits[1] && hits[1] < hits[2], "{hits:?}");
     assert_eq!(hits[2], SAMPLES as f64, "all of it fits");
-    // As much as fits, and no more: blocks of 4 KiB.
-    assert!(hits[0] * 4096.0 <= 256.0 * 1024.0, "{hits:?}");
+    // As much as fits, and no more.
+    assert!(hits[0] * 100_000.0 <= f64::from(4 << 20), "{hits:?}");
     // A disk that has everything leaves nothing to the origin.
     assert_eq!(figures(&answer, "origin_reads")[3..6], [0.0; 3]);
+}
+
+#[test]
+fn a_disk_is_of_no_use_to_too_little_memory_as_in_the_engine() {
+    let answer = Place::new()
+        .ask("--json --memory 256KiB --disk 0,64MiB")
+        .json();
+    let reads = figures(&answer, "origin_reads");
+    assert!(reads[0] > 0.0 && reads[0] == reads[1], "{reads:?}");
+    assert_eq!(figures(&answer, "disk_hits"), [0.0, 0.0]);
+}
+
+#[test]
+fn more_figures_than_memory_holds_are_refused() {
+    let place = Place::new();
+    for (rest, words) in [
+        (
+            "--ranks 65536 --epochs 10000",
+            "--epochs: 655360000 epochs of ranks",
+        ),
+        (
+            "--ranks 65536 --nodes 65536 --epochs 100",
+            "--epochs: 6553600 epochs of ranks",
+        ),
+    ] {
+        let said = place.ask(&format!("{rest} --batch-size 1")).fails(2);
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 #[test]
