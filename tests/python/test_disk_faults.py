@@ -194,6 +194,33 @@ def test_a_budget_too_small_for_anything_is_said_once(folder, tmp_path):
     assert du.most <= 40 * KIB
 
 
+# -- damaged --------------------------------------------------------------------------------
+
+
+def test_what_was_damaged_on_disk_is_read_from_the_origin_and_whole_again(folder, tmp_path):
+    def run(epochs):
+        loader = make(folder, tmp_path, disk="64MiB", layout="packed")
+        assert train(loader, epochs) == []
+        figures = loader.stats()
+        loader.close()
+        return figures
+
+    run(2)
+    segments = list(tmp_path.glob("log/*/*.segment"))
+    assert segments
+    for segment in segments:
+        held = bytearray(segment.read_bytes())
+        for place in range(5000, len(held), 200_000):
+            held[place] ^= 1
+        segment.write_bytes(held)
+    figures = run(2)
+    damaged = figures["log"]["corrupt_samples"]
+    assert 40 <= damaged <= SAMPLES
+    assert figures["origin_reads"] >= damaged
+    figures = run(1)
+    assert (figures["log"]["corrupt_samples"], figures["origin_reads"]) == (0, 0)
+
+
 # -- not to be written to -------------------------------------------------------------------
 
 

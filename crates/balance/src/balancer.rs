@@ -215,8 +215,10 @@ impl Balancer {
         let mut seconds = [0.0; 4];
         let all = all.max(load).max(1) as f64;
         for (at, tier) in TIERS.into_iter().enumerate() {
+            // The log has one reader, whoever else reads.
+            let readers = if tier == Tier::Log { 1.0 } else { all };
             if tier != Tier::Memory
-                && let Some(rate) = self.tiers[at].at(all)
+                && let Some(rate) = self.tiers[at].at(readers)
             {
                 let ours = rate * load.max(1) as f64 / all;
                 seconds[at] = demand.bytes[at] / ours.max(1e-9);

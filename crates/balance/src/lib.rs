@@ -6,8 +6,8 @@
 //!   at a batch's edge      (aged, piece-wise)          (search)       how many load for whom
 //! ```
 //!
-//! Pure: no clock, no threads. The engine calls it at the edges of batches, the simulator with
-//! made-up times; both get the same answers.
+//! Pure: no clock, no threads. The engine calls it at the edges of batches, tests with made-up
+//! times; both get the same answers.
 //!
 //! | file | what it is |
 //! |---|---|

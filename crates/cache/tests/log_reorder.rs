@@ -6,6 +6,7 @@ mod log_rig;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use forebay_cache::log::{LayoutChoice, Log, LogSettings, Order};
 use log_rig::{HOME, Random, Reading, Set, device};
@@ -16,6 +17,8 @@ const SET: Set = Set {
     version: 0,
 };
 const BATCH: usize = 16;
+/// However slow the disk is, samples are written.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn order(seed: u64) -> Order {
     let mut random = Random(seed);
@@ -42,6 +45,7 @@ fn settings(folder: &std::path::Path, disk: u64) -> LogSettings {
 /// come from the origin.
 fn epoch(reading: &Reading, seed: u64, after_each: impl Fn(&Log)) -> usize {
     let log = reading.log();
+    log.set_patience(PATIENCE);
     let (current, next) = (order(seed), order(seed + 1));
     log.begin(Some(&current));
     log.foresee(&next);

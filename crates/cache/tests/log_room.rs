@@ -335,6 +335,52 @@ fn the_numbers_of_segments_go_on_when_all_of_them_are_gone() {
 }
 
 #[test]
+fn a_segment_that_cannot_be_looked_at_is_not_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join(HOME);
+    let open = || Log::open(settings(SET, "set-1", folder.path())).unwrap();
+    assert!(SET.fill(&open(), 0..60));
+    let segment = segments(&home).remove(0);
+    let aside = folder.path().join("aside");
+    std::fs::rename(&segment, &aside).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("nothing"), &segment).unwrap();
+    // Without its table all segments are looked at.
+    std::fs::remove_file(home.join("samples.map")).unwrap();
+    drop(open());
+    assert!(segment.symlink_metadata().is_ok(), "it was deleted");
+    std::fs::remove_file(&segment).unwrap();
+    std::fs::rename(&aside, &segment).unwrap();
+    std::fs::remove_file(home.join("samples.map")).unwrap();
+    assert_eq!(Reading::new(open(), SET).whole(), 60);
+}
+
+#[test]
+fn a_log_in_two_directories_that_nobody_uses_makes_room_in_both() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let dirs = [folders[0].path(), folders[1].path()];
+    let of = |name: &str| LogSettings {
+        name: name.to_owned(),
+        disk: 2 * BUDGET,
+        ..SET.settings(&dirs)
+    };
+    let first = Log::open(of("first")).unwrap();
+    SET.fill(&first, 0..SET.samples);
+    drop(first);
+    let parts = dirs.map(|dir| dir.join("log/first"));
+    assert!(parts.iter().all(|part| part.exists()));
+    // Another dataset takes the room of one that nobody uses, in both of them.
+    let second = Log::open(of("second")).unwrap();
+    SET.fill(&second, 0..SET.samples);
+    second.flush();
+    SET.fill(&second, 0..SET.samples);
+    assert!(
+        parts.iter().all(|part| !part.exists()),
+        "{:?}",
+        parts.map(|part| used(&part))
+    );
+}
+
+#[test]
 fn logs_that_share_one_of_their_directories_do_not_cut_each_other() {
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let [a, b] = &folders;

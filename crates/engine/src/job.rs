@@ -10,7 +10,7 @@ use forebay_plan::{Epoch, NextUse};
 
 use crate::batch::Batch;
 use crate::cache_form::{CacheForm, FormChoice};
-use crate::crew::{Employer, Kind, Orders, Report};
+use crate::crew::{Employer, Kind, Orders, Report, Totals};
 use crate::disk::{LogReader, order};
 use crate::engine::Plant;
 use crate::lane::Lane;
@@ -203,7 +203,10 @@ impl Employer for Desk {
             most_requests: self.dataset.requests_in_flight(),
             prepared: self.prepares(),
             waiting,
-            totals: self.counters.totals(),
+            totals: Totals {
+                log_reading: self.log.as_ref().map_or(0, |log| log.log().busy()),
+                ..self.counters.totals()
+            },
         })
     }
 

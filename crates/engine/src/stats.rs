@@ -59,6 +59,7 @@ impl Counters {
             ],
             reading: get(&self.reading),
             reading_on_processor: get(&self.reading_on_processor),
+            log_reading: 0,
             prepared: get(&self.prepared),
             prepared_bytes: get(&self.prepared_bytes),
             preparing: get(&self.preparing),

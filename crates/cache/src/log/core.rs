@@ -47,6 +47,8 @@ pub(super) struct Figures {
     pub(super) skipped: AtomicU64,
     pub(super) corrupt: AtomicU64,
     pub(super) errors: AtomicU64,
+    /// Nanoseconds in which reads were waited for.
+    pub(super) busy: AtomicU64,
 }
 
 impl Figures {

@@ -13,10 +13,12 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
+
+use rustix::process::{Resource, getrlimit};
 
 use super::budget::Budget;
 use super::index::MOST_SEGMENTS;
@@ -24,6 +26,10 @@ use super::warnings::Warnings;
 
 /// Read errors in a row after which a directory is given up.
 const MOST_ERRORS: u32 = 16;
+
+/// Segments that are open at a time, at the least and at the most; between, a quarter of the files
+/// that the process may have open.
+const OPEN: (u64, u64) = (64, 4096);
 
 /// One directory of a log.
 #[derive(Debug)]
@@ -66,11 +72,17 @@ impl Dir {
     }
 }
 
+fn most_open() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit / 4).clamp(OPEN.0, OPEN.1) as usize
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Files {
     dirs: Vec<Dir>,
     open: RwLock<HashMap<(u8, u32), Arc<File>>>,
+    most_open: usize,
     direct: AtomicBool,
     extension: &'static str,
     warnings: Arc<Warnings>,
@@ -83,6 +95,7 @@ impl Files {
             dirs,
             extension,
             open: RwLock::default(),
+            most_open: most_open(),
             direct: AtomicBool::new(true),
             warnings,
         }
@@ -110,7 +123,17 @@ impl Files {
             .filter(|dir| dir.is_alive())
             .ok_or(io::ErrorKind::NotFound)?;
         let file = Arc::new(self.open_file(&folder.path(segment, self.extension))?);
+        // Deleted since: who asked may read it, but it is not kept from giving its blocks back.
+        let is_there = |file: &File| file.metadata().is_ok_and(|meta| meta.nlink() > 0);
         let mut open = self.open.write().expect("the files' lock");
+        if !is_there(&file) {
+            return Ok(file);
+        }
+        if open.len() >= self.most_open && !open.contains_key(&key) {
+            // Any will do: samples are read at random, and one in use stays open until it was.
+            let other = open.keys().next().copied();
+            other.and_then(|other| open.remove(&other));
+        }
         Ok(open.entry(key).or_insert(file).clone())
     }
 
@@ -182,20 +205,21 @@ impl Files {
         if length == 0 {
             return self.delete(dir, segment);
         }
-        let file = self.segment(dir, segment)?;
+        let path = self.path(dir, segment);
         // Cutting frees blocks that were taken beyond the end as well.
-        if file.metadata()?.len() > length {
-            file.set_len(length)?;
+        if fs::metadata(&path)?.len() > length {
+            File::options().write(true).open(path)?.set_len(length)?;
         }
         Ok(())
     }
 
     /// Deletes a segment; who reads it now reads on.
     pub(super) fn delete(&self, dir: u8, segment: u32) -> io::Result<()> {
+        let deleted = fs::remove_file(self.path(dir, segment));
+        // Afterwards: who opens it meanwhile sees that it is gone.
         let mut open = self.open.write().expect("the files' lock");
         open.remove(&(dir, segment));
-        drop(open);
-        fs::remove_file(self.dirs[usize::from(dir)].path(segment, self.extension))
+        deleted
     }
 
     /// The segments that are there: directory and number.
@@ -274,5 +298,41 @@ impl Files {
                 failed.folder.display()
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(folder: &Path) -> Files {
+        let budget = Budget::new(folder, 1 << 30, 0);
+        let dirs = vec![Dir::new(folder.to_owned(), budget)];
+        Files {
+            most_open: 4,
+            ..Files::new(dirs, "segment", Arc::default())
+        }
+    }
+
+    #[test]
+    fn more_segments_than_may_be_open_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path());
+        for segment in 0..20 {
+            files.sparse(0, segment).unwrap();
+        }
+        let all: Vec<_> = (0..20).map(|segment| files.segment(0, segment)).collect();
+        assert!(all.iter().all(Result::is_ok));
+        assert_eq!(files.open.read().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn a_segment_that_is_deleted_is_not_kept_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path());
+        files.sparse(0, 7).unwrap();
+        files.delete(0, 7).unwrap();
+        assert!(files.open.read().unwrap().is_empty());
+        assert!(files.segment(0, 7).is_err());
     }
 }

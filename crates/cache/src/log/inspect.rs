@@ -20,7 +20,7 @@ use super::budget::{RESERVED, used};
 use super::index::{HEAD_BYTES, SampleIndex, Subject};
 use super::lease::{Lease, holder};
 use super::log::{ABOUT, FOLDER, MAP};
-use super::reclaim::LEASE;
+use super::reclaim::{LEASE, PART};
 use super::verify::chunks;
 
 /// The longest address that is read from a file that should have one.
@@ -138,7 +138,9 @@ fn look(folder: PathBuf, is_folder: bool) -> Found {
         }
     };
     let has = |name: &str| names.iter().any(|(found, _)| found == name);
-    let is_ours = |(name, _): &(String, u64)| segment_number(name).is_some() || is_reordered(name);
+    let is_ours = |(name, _): &(String, u64)| {
+        segment_number(name).is_some() || is_reordered(name) || name == PART
+    };
     if [LEASE, ABOUT, MAP].into_iter().any(has) {
         found.kind = Kind::Log;
         match about(&found.folders[0]) {
@@ -262,7 +264,7 @@ impl Found {
 
     /// Files of it that are neither segments with chunks nor known, and their bytes.
     pub(super) fn others(&self) -> Vec<(String, u64)> {
-        let known = [LEASE, ABOUT, MAP, "samples.new", RESERVED];
+        let known = [LEASE, PART, ABOUT, MAP, "samples.new", RESERVED];
         let names = self
             .folders
             .iter()

@@ -242,7 +242,7 @@ impl Layout for Reorder {
         if !shared.take_soon(record::room(sample.length)) {
             return false;
         }
-        let Some(mut buffer) = shared.pool.take(PATIENCE) else {
+        let Some(mut buffer) = shared.pool.take(shared.patience()) else {
             shared.give(record::room(sample.length));
             Figures::add(&shared.core.figures.skipped, 1);
             return false;
@@ -368,9 +368,13 @@ impl Shared {
             .is_ok()
     }
 
+    fn patience(&self) -> Duration {
+        PATIENCE.max(self.core.traffic.patience())
+    }
+
     /// The same, waiting for a moment for what is about to be given back.
     fn take_soon(&self, bytes: u64) -> bool {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.patience();
         loop {
             let coming = self.freeing.load(Ordering::Acquire) > 0;
             if self.take(bytes) {

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex};
 
@@ -25,8 +26,17 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// The lease, or `None` if somebody has it. Never waits.
+    /// The lease, or `None` if somebody has it. Never waits. Says whose it is, for people who look.
     pub(super) fn take(path: &Path) -> io::Result<Option<Self>> {
+        let mut lease = Self::lock(path)?;
+        if let Some(file) = lease.as_mut().and_then(|lease| lease.file.as_mut()) {
+            let _ = writeln!(file, "{}", std::process::id());
+        }
+        Ok(lease)
+    }
+
+    /// The same on a file that stays empty, so that it takes no room.
+    pub(super) fn lock(path: &Path) -> io::Result<Option<Self>> {
         let folder = path.parent().unwrap_or(Path::new(".")).canonicalize()?;
         let path = folder.join(path.file_name().unwrap_or_default());
         // A fork's child has the set but not the locks: its own process number tells.
@@ -35,24 +45,38 @@ impl Lease {
         if held.contains(&key) {
             return Ok(None);
         }
-        let mut file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)?;
-        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
-        }
-        // For people who look.
-        let _ = file.set_len(0);
-        let _ = writeln!(file, "{}", std::process::id());
+        let file = loop {
+            let file = File::options()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path)?;
+            match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+            if is_at(&file, &path)? {
+                break file;
+            }
+            // Whoever deleted the log had it first: this is the lock of a file that is gone.
+        };
+        let _ = file.set_len(0); // its time tells when it was last taken
         held.insert(key.clone());
         Ok(Some(Self {
             file: Some(file),
             key,
         }))
+    }
+}
+
+/// Whether a file that was opened is the one that is there now.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match path.metadata() {
+        Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -96,5 +120,18 @@ mod tests {
         drop(first);
         assert_eq!(holder(&path).unwrap(), None);
         assert!(Lease::take(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_lease_of_a_log_that_was_deleted_is_no_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lease");
+        let old = File::create(&path).unwrap();
+        assert!(is_at(&old, &path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_at(&old, &path).unwrap());
+        let new = Lease::take(&path).unwrap().unwrap();
+        assert!(!is_at(&old, &path).unwrap());
+        assert!(is_at(new.file.as_ref().unwrap(), &path).unwrap());
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   <cache dir>/log/book                     held while blocks are taken
 //!                  /<dataset>/about          the dataset's address, for people
-//!                            /lease          locked by the one process that writes
+//!                            /lease, part    locked by the one process that writes
 //!                            /samples.map    where each sample lies
 //!                            /00000000.segment ...
 //! ```
@@ -32,7 +32,7 @@ use super::layout_packed::Packed;
 use super::layout_reorder::Reorder;
 use super::lease::Lease;
 use super::read_only::{Left, ReadOnly};
-use super::reclaim::{self, LEASE};
+use super::reclaim::{self, LEASE, PART};
 use super::record;
 use super::recover;
 use super::settings::{LogSettings, Sizes};
@@ -60,7 +60,8 @@ pub struct Log {
 #[derive(Debug)]
 struct Role {
     layout: Arc<dyn Layout>,
-    lease: Option<Lease>,
+    /// Of the log and of each directory; none if this process only reads.
+    leases: Vec<Lease>,
 }
 
 impl Log {
@@ -107,7 +108,7 @@ impl Log {
         let log = Self {
             role: RwLock::new(Role {
                 layout: Arc::new(ReadOnly::Nothing(kind)),
-                lease: None,
+                leases: Vec::new(),
             }),
             core,
             read_pool,
@@ -134,12 +135,12 @@ impl Log {
     /// Becomes the writer if there is none, else looks for what a writer has made.
     fn assume_role(&self) {
         let mut role = self.role.write().expect("the log's lock");
-        if role.lease.is_some() {
+        if !role.leases.is_empty() {
             return;
         }
         self.core.files.forget();
-        let led = match Lease::take(&self.home().join(LEASE)) {
-            Ok(Some(lease)) => self.lead().map(|layout| (layout, lease)),
+        let led = match self.take_leases() {
+            Ok(Some(leases)) => self.lead().map(|layout| (layout, leases)),
             Ok(None) => {
                 role.layout = Arc::new(self.read_along());
                 return;
@@ -147,9 +148,9 @@ impl Log {
             Err(error) => Err(error),
         };
         match led {
-            Ok((layout, lease)) => {
+            Ok((layout, leases)) => {
                 role.layout = layout;
-                role.lease = Some(lease);
+                role.leases = leases;
             }
             Err(error) => {
                 self.core.files.write_failed(0, &error);
@@ -158,13 +159,48 @@ impl Log {
         }
     }
 
+    /// The right to write, in each directory; `None` if somebody has it in the first. Another one
+    /// that somebody writes, with other directories beside it, is only read.
+    fn take_leases(&self) -> io::Result<Option<Vec<Lease>>> {
+        let home = &self.core.files.dirs()[0];
+        let lease = match Lease::take(&home.folder.join(LEASE)) {
+            // The folder may have been given up since it was made.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                home.budget.make_folder(&home.folder)?;
+                Lease::take(&home.folder.join(LEASE))?
+            }
+            taken => taken?,
+        };
+        let (Some(lease), Some(part)) = (lease, Lease::lock(&home.folder.join(PART))?) else {
+            return Ok(None);
+        };
+        let mut leases = vec![lease, part];
+        for (at, dir) in self.core.files.dirs().iter().enumerate().skip(1) {
+            match Lease::lock(&dir.folder.join(PART)) {
+                Ok(Some(part)) => leases.push(part),
+                Ok(None) => {
+                    let error = io::Error::other("another process writes it");
+                    self.core.files.write_failed(at as u8, &error);
+                }
+                Err(error) => self.core.files.write_failed(at as u8, &error),
+            }
+        }
+        Ok(Some(leases))
+    }
+
     /// The layout of a writer: the index is made complete first.
     fn lead(&self) -> io::Result<Arc<dyn Layout>> {
         let about = self.home().join(ABOUT);
         if fs::read_to_string(&about).ok().as_deref() != Some(&self.settings.about) {
             fs::write(about, &self.settings.about)?;
         }
-        for dir in self.core.files.dirs() {
+        for dir in self
+            .core
+            .files
+            .dirs()
+            .iter()
+            .filter(|dir| dir.is_writable())
+        {
             self.kind.delete_other(&dir.folder);
         }
         self.check_budget()?;
@@ -251,7 +287,7 @@ impl Log {
     }
 
     /// Takes a copy of a sample to write it, if it has a place for it. A packed log never waits
-    /// for the disk, unless [`Log::set_patience`] says so; a reordered one does for a moment.
+    /// for the disk, unless [`Log::set_patience`] says so; a reordered one does for a moment at the least.
     pub fn offer<'a>(&self, sample: &Sample, mut parts: impl Iterator<Item = &'a [u8]>) -> bool {
         if sample.length > self.longest {
             Figures::add(&self.core.figures.skipped, 1);
@@ -280,7 +316,7 @@ impl Log {
 
     /// Whether this process writes it.
     pub fn is_writer(&self) -> bool {
-        self.role.read().expect("the log's lock").lease.is_some()
+        !self.role.read().expect("the log's lock").leases.is_empty()
     }
 
     /// Whether it will hold all samples, or could.
@@ -344,7 +380,7 @@ impl Log {
     pub fn close(&self) {
         let mut role = self.role.write().expect("the log's lock");
         role.layout = Arc::new(ReadOnly::Nothing(self.kind)); // ends the writer
-        role.lease = None;
+        role.leases.clear();
         role.layout = Arc::new(self.read_only());
     }
 
@@ -379,6 +415,11 @@ impl Log {
         role.layout.flush();
     }
 
+    /// Nanoseconds in which reads of it were waited for, however many at a time.
+    pub fn busy(&self) -> u64 {
+        self.core.figures.busy.load(Ordering::Relaxed)
+    }
+
     /// Figures so far.
     pub fn stats(&self) -> LogStats {
         let role = self.role.read().expect("the log's lock");
@@ -387,7 +428,7 @@ impl Log {
         let dirs = self.core.files.dirs();
         LogStats {
             layout: role.layout.name(),
-            writes: role.lease.is_some(),
+            writes: !role.leases.is_empty(),
             direct: self.core.files.is_direct(),
             disk_bytes: dirs.iter().map(|dir| dir.budget.used()).sum(),
             disk_limit: dirs.iter().map(|dir| dir.budget.limit()).sum(),

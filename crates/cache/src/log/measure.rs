@@ -22,6 +22,7 @@ use forebay_format::chunk::BLOCK;
 use super::budget::Budget;
 use super::buffer::{Buffer, Pool};
 use super::device::{Device, DeviceChoice, Op};
+use super::lease::Lease;
 
 const SIZE: u64 = 64 << 20;
 /// Requests at a time.
@@ -32,6 +33,8 @@ const TIME: Duration = Duration::from_millis(300);
 /// A layout that writes all the time has to be this much better.
 const WORTH: f64 = 1.2;
 const KEPT: &str = "device";
+/// How long another's measurement is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,10 +58,21 @@ impl Speeds {
     pub(super) fn of(budget: &Budget, mean: u64, device: &DeviceChoice) -> io::Result<Self> {
         let mean = mean.clamp(BLOCK as u64, REQUEST).next_power_of_two();
         let kept = budget.root().join(KEPT);
-        if let Some(found) = fs::read_to_string(&kept)
-            .ok()
-            .and_then(|text| read(&text, mean))
-        {
+        if let Some(found) = known(&kept, mean) {
+            return Ok(found);
+        }
+        // Two at a time would measure each other: the second takes what the first has found.
+        let Some(_alone) = Lease::take(&budget.root().join("measure.lease"))? else {
+            let begun = Instant::now();
+            while begun.elapsed() < PATIENCE {
+                std::thread::sleep(PATIENCE / 100);
+                if let Some(found) = known(&kept, mean) {
+                    return Ok(found);
+                }
+            }
+            return Err(io::ErrorKind::TimedOut.into());
+        };
+        if let Some(found) = known(&kept, mean) {
             return Ok(found);
         }
         let file = budget.root().join("measure.tmp");
@@ -79,6 +93,10 @@ impl Speeds {
         let _ = fs::write(kept, line);
         Ok(speeds)
     }
+}
+
+fn known(kept: &Path, mean: u64) -> Option<Speeds> {
+    read(&fs::read_to_string(kept).ok()?, mean)
 }
 
 fn read(text: &str, mean: u64) -> Option<Speeds> {

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_format::chunk::BLOCK;
 
@@ -175,7 +175,10 @@ impl<T> Work<T> {
             if self.device.in_flight() == 0 {
                 continue;
             }
+            let begun = Instant::now();
             self.device.wait(&mut done);
+            let busy = begun.elapsed().as_nanos() as u64;
+            Figures::add(&self.log.core().figures.busy, busy);
             let mut answers = Vec::new();
             for done in done.drain(..) {
                 self.finish(done, &mut answers);

@@ -14,8 +14,11 @@ use super::core::Core;
 use super::index::SampleIndex;
 use super::lease::Lease;
 
-/// The lease of a log, in its folder.
+/// The lease of a log, in the folder of its table.
 pub(super) const LEASE: &str = "lease";
+/// And in each of its folders: a directory may be the first of one log's and the second of
+/// another's.
+pub(super) const PART: &str = "part";
 
 /// Keeps a budget that is smaller than it was: other logs go first.
 pub(super) fn shrink_others(core: &Core) {
@@ -53,6 +56,9 @@ pub(super) fn drop_stale(core: &Core, index: &SampleIndex) -> bool {
     }
     let mut any = false;
     for segment in core.files.list() {
+        if !core.files.dirs()[usize::from(segment.0)].is_writable() {
+            continue; // another's to write
+        }
         let size = fs::metadata(core.files.path(segment.0, segment.1)).map_or(0, |meta| meta.len());
         if live.get(&segment).copied().unwrap_or(0) * 2 < size {
             any |= drop_segment(core, index, segment);
@@ -81,15 +87,25 @@ pub(super) fn evict_stranger(own: &Path) -> bool {
         .map(|entry| entry.path())
         .filter(|path| path.is_dir() && path != own)
         .filter_map(|path| {
-            let used = fs::metadata(path.join(LEASE)).and_then(|meta| meta.modified());
-            Some((used.ok()?, path))
+            let used = |name: &&str| fs::metadata(path.join(name)).ok()?.modified().ok();
+            let last = [LEASE, PART].iter().filter_map(used).max()?;
+            Some((last, path))
         })
         .collect();
     others.sort();
-    others
-        .iter()
-        .any(|(_, path)| match Lease::take(&path.join(LEASE)) {
-            Ok(Some(_lease)) => fs::remove_dir_all(path).is_ok(),
-            _ => false,
-        })
+    others.iter().any(|(_, path)| delete_unused(path))
+}
+
+/// Deletes a log's folder unless somebody writes to it.
+fn delete_unused(folder: &Path) -> bool {
+    let mut leases = Vec::new();
+    for name in [LEASE, PART] {
+        let path = folder.join(name);
+        match path.exists().then(|| Lease::lock(&path)) {
+            Some(Ok(Some(lease))) => leases.push(lease),
+            Some(_) => return false,
+            None => {}
+        }
+    }
+    fs::remove_dir_all(folder).is_ok()
 }

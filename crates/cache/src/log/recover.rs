@@ -7,6 +7,7 @@
 //! Two small reads a chunk of megabytes: 138 GB of samples are found in seconds. Nothing of the
 //! samples themselves is read; whether they are whole is checked when they are.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -21,6 +22,8 @@ use super::index::{Location, SampleIndex};
 
 /// Segments looked at at a time.
 const THREADS: usize = 8;
+/// Segments whose entries are in memory at a time.
+const IN_MEMORY: usize = 32;
 
 /// One segment's chunks.
 #[derive(Debug)]
@@ -29,12 +32,25 @@ pub(super) struct Segment {
     pub(super) number: u32,
     /// Where the last whole chunk ends.
     pub(super) end: u64,
+    /// All of it could be looked at.
+    pub(super) is_known: bool,
     pub(super) chunks: Vec<(Head, Vec<Entry>)>,
 }
 
-/// Looks at all segments; in the order of their numbers.
-pub(super) fn scan(core: &Core) -> Vec<Segment> {
-    let list = core.files.list();
+/// Looks at all segments, a few at a time; in the order of their numbers.
+fn scan(core: &Core) -> impl Iterator<Item = Segment> {
+    let mut list = core.files.list();
+    list.sort_unstable_by_key(|&(_, number)| number);
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let part = &list[done..list.len().min(done + IN_MEMORY)];
+        done += part.len();
+        (!part.is_empty()).then(|| scan_part(core, part))
+    })
+    .flatten()
+}
+
+fn scan_part(core: &Core, list: &[(u8, u32)]) -> Vec<Segment> {
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::with_capacity(list.len()));
     std::thread::scope(|scope| {
@@ -57,6 +73,7 @@ fn scan_segment(core: &Core, dir: u8, number: u32) -> Segment {
         dir,
         number,
         end: 0,
+        is_known: false,
         chunks: Vec::new(),
     };
     let Ok(file) = File::open(core.files.path(dir, number)) else {
@@ -65,9 +82,13 @@ fn scan_segment(core: &Core, dir: u8, number: u32) -> Segment {
     let Ok(size) = file.metadata().map(|meta| meta.len()) else {
         return segment;
     };
+    segment.is_known = true;
     let mut at = 0;
     while at < size {
-        let found = read_chunk(&file, at, size).ok().flatten();
+        let found = read_chunk(&file, at, size).unwrap_or_else(|_| {
+            segment.is_known = false;
+            None
+        });
         let right = found.filter(|(head, _)| {
             head.home.dataset == core.subject.dataset
                 && head.home.segment == number
@@ -109,21 +130,13 @@ pub(super) fn read_chunk(
     Ok(head.entries(&table).ok().map(|entries| (head, entries)))
 }
 
-/// Fills an empty index with what is on the disk and cuts off what is not whole.
-/// Entries of samples that have changed, or are gone, are left out.
+/// Fills an empty index with what is on the disk and cuts off what is not whole. Entries of samples
+/// that have changed, or are gone, are left out. What cannot be looked at stays: it may be read
+/// another time.
 pub(super) fn recover(core: &Core, index: &SampleIndex) {
-    let segments = scan(core);
-    let other_index = |segment: &Segment| {
-        let mut heads = segment.chunks.iter().map(|(head, _)| head);
-        heads.any(|head| head.home.index != core.subject.index)
-    };
     // The numbers of another index mean nothing here: then samples are found by their names.
-    let by_key = if segments.iter().any(other_index) {
-        numbers_by_key(core)
-    } else {
-        HashMap::new()
-    };
-    for segment in &segments {
+    let by_key = LazyCell::new(|| numbers_by_key(core));
+    for segment in scan(core) {
         for (head, entries) in &segment.chunks {
             let same = head.home.index == core.subject.index;
             for entry in entries {
@@ -144,7 +157,10 @@ pub(super) fn recover(core: &Core, index: &SampleIndex) {
                 }
             }
         }
-        let _ = core.files.trim(segment.dir, segment.number, segment.end);
+        let is_ours = core.files.dirs()[usize::from(segment.dir)].is_writable();
+        if segment.is_known && is_ours {
+            let _ = core.files.trim(segment.dir, segment.number, segment.end);
+        }
     }
 }
 

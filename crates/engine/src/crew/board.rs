@@ -74,6 +74,8 @@ pub(crate) struct Board {
     /// Threads that have ended.
     ended: Mutex<usize>,
     changed: Condvar,
+    /// For those who rest: they have another role, or it is over.
+    relieved: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -101,6 +103,7 @@ impl Board {
             broken: OnceLock::new(),
             ended: Mutex::new(0),
             changed: Condvar::new(),
+            relieved: Condvar::new(),
             threads: Mutex::default(),
         })
     }
@@ -180,8 +183,7 @@ impl Board {
                         // Whatever it was at may wait for it for ever, so all come to an end.
                         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| board.run(number))) {
                             let _ = board.broken.set(words(&*panic).to_owned());
-                            board.closing.store(true, Ordering::Release);
-                            board.wake();
+                            board.close();
                         }
                         // Counted under the lock, so that a shutdown need not poll.
                         *board.ended.lock().expect("the board's lock") += 1;
@@ -197,10 +199,20 @@ impl Board {
         Ok(())
     }
 
-    /// Ends all threads, waiting for them at most `until` then.
-    pub(super) fn end(&self, until: Instant) {
+    fn close(&self) {
         self.closing.store(true, Ordering::Release);
         self.wake();
+        self.relieve();
+    }
+
+    fn relieve(&self) {
+        let _guard = self.ended.lock().expect("the board's lock");
+        self.relieved.notify_all();
+    }
+
+    /// Ends all threads, waiting for them at most `until` then.
+    pub(super) fn end(&self, until: Instant) {
+        self.close();
         let threads = std::mem::take(&mut *self.threads.lock().expect("the board's lock"));
         let mut ended = self.ended.lock().expect("the board's lock");
         self.changed.notify_all();
@@ -242,6 +254,14 @@ impl Board {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// Work does not wake those who have no part in it.
+    fn rest(&self, number: usize) {
+        let mut guard = self.ended.lock().expect("the board's lock");
+        while self.roles.of(number) == Role::Rest && !self.is_closing() {
+            guard = self.relieved.wait(guard).expect("the board's lock");
+        }
+    }
+
     fn run(&self, number: usize) {
         let mut turn = number;
         while !self.is_closing() {
@@ -250,7 +270,10 @@ impl Board {
                 self.steer();
             }
             let worked = match (self.roles.of(number), self.strict) {
-                (Role::Rest, _) => false,
+                (Role::Rest, _) => {
+                    self.rest(number);
+                    true
+                }
                 (Role::Prepare, true) => self.any(&mut turn, Kind::Prepare),
                 (Role::Load(queue), true) => self.load(queue) || self.load_unserved(),
                 (Role::Prepare, false) => self.any(&mut turn, Kind::Any),
@@ -311,6 +334,7 @@ impl Board {
         if let Some(threads) = self.pilot.steer(&queues, &self.roles, &self.nodes) {
             // If there are no more to be had, those that there are do it.
             let _ = self.grow(threads);
+            self.relieve();
             self.wake();
         }
     }

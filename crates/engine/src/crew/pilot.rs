@@ -49,6 +49,8 @@ pub(crate) struct Totals {
     /// Nanoseconds of reading the origin, and of these on the processor.
     pub(crate) reading: u64,
     pub(crate) reading_on_processor: u64,
+    /// Nanoseconds in which the log was read, for whichever queue.
+    pub(crate) log_reading: u64,
     /// Samples prepared, their bytes, and nanoseconds.
     pub(crate) prepared: u64,
     pub(crate) prepared_bytes: u64,
@@ -68,6 +70,7 @@ impl Totals {
             bytes: std::array::from_fn(|tier| less(self.bytes[tier], before.bytes[tier])),
             reading: less(self.reading, before.reading),
             reading_on_processor: less(self.reading_on_processor, before.reading_on_processor),
+            log_reading: less(self.log_reading, before.log_reading),
             prepared: less(self.prepared, before.prepared),
             prepared_bytes: less(self.prepared_bytes, before.prepared_bytes),
             preparing: less(self.preparing, before.preparing),
@@ -378,6 +381,7 @@ impl State {
                 by_threads += new.reading;
             }
             all.reading_on_processor += new.reading_on_processor;
+            all.log_reading = all.log_reading.max(new.log_reading);
             all.prepared += new.prepared;
             all.prepared_bytes += new.prepared_bytes;
             all.preparing += new.preparing;
@@ -390,10 +394,10 @@ impl State {
             on_processor: seconds(all.reading_on_processor),
             concurrency: seconds(all.reading) / passed,
         };
-        // The log has one reader of its own, with a deep queue: it is busy while it brings.
+        // The log has one reader of its own, with a deep queue.
         edge.flows[1] = Flow {
             bytes: all.bytes[1] as f64,
-            busy: if all.bytes[1] > 0 { passed } else { 0.0 },
+            busy: seconds(all.log_reading),
             concurrency: 1.0,
             ..Flow::default()
         };
