@@ -287,7 +287,8 @@ impl Log {
     }
 
     /// Takes a copy of a sample to write it, if it has a place for it. A packed log never waits
-    /// for the disk, unless [`Log::set_patience`] says so; a reordered one does for a moment at the least.
+    /// for the disk, unless [`Log::set_patience`] says so; a reordered one does so for a moment at
+    /// the least.
     pub fn offer<'a>(&self, sample: &Sample, mut parts: impl Iterator<Item = &'a [u8]>) -> bool {
         if sample.length > self.longest {
             Figures::add(&self.core.figures.skipped, 1);
