@@ -16,8 +16,9 @@ pub struct Settings {
     pub threads: usize,
     /// Requests that may be in flight, all queues together.
     pub requests: usize,
-    /// Whether fewer threads than there may be are used where that is enough.
-    pub rest: bool,
+    /// Whether only as many are used as are needed to be on time; else all but those that would
+    /// crowd the cores.
+    pub as_needed: bool,
 }
 
 /// Differences below this share of a step are on time.
@@ -268,15 +269,28 @@ impl Balancer {
 
     /// How many threads are of use: more than cores only where reads stand still.
     fn threads(&self, demands: &[Demand]) -> usize {
-        let Settings { cores, threads, .. } = self.settings;
-        if !self.settings.rest || threads <= cores {
+        let Settings {
+            cores,
+            threads,
+            as_needed,
+            ..
+        } = self.settings;
+        if threads <= cores {
             return threads;
         }
         let by_threads = || demands.iter().filter(|d| d.means == Means::Threads);
         // One for each queue at the least.
         let least = by_threads().count().min(threads);
-        if !self.reads_stand_still() || by_threads().next().is_none() {
+        let crowd = match self.on_processor.mean() {
+            _ if least == 0 => true,
+            Some(share) => share > ON_THE_PROCESSOR,
+            None => as_needed,
+        };
+        if crowd {
             return cores.max(least);
+        }
+        if !as_needed {
+            return threads;
         }
         let prepare = self.prepare_seconds(demands, cores);
         let slowest_step = demands.iter().map(|d| d.step).fold(prepare, f64::max);

@@ -12,7 +12,7 @@ fn settings(threads: usize) -> Settings {
         cores: 2,
         threads,
         requests: 16,
-        rest: false,
+        as_needed: false,
     }
 }
 
@@ -108,13 +108,27 @@ fn reads_that_are_all_processor_get_no_threads_of_their_own() {
     let mut edge = edge(vec![demand(1.0, 0.01)]);
     edge.flows[3].on_processor = 0.95;
     let split = settle(&mut balancer, &edge);
-    assert_eq!((split.prepare, split.load[0]), (4, 0));
+    // Nor more in all than there are cores.
+    assert_eq!((split.prepare, split.load[0]), (2, 0));
+}
+
+#[test]
+fn all_that_were_asked_for_work_until_they_are_known_to_crowd_the_cores() {
+    let mut balancer = Balancer::new(settings(6));
+    let mut edge = edge(vec![demand(1.0, 0.01)]);
+    let flow = std::mem::take(&mut edge.flows[3]);
+    let split = settle(&mut balancer, &edge);
+    assert_eq!((split.prepare, split.load[0]), (6, 0));
+    edge.flows[3] = flow;
+    let split = settle(&mut balancer, &edge);
+    assert_eq!(split.prepare + split.load[0], 6);
+    assert!(split.load[0] >= 4, "{split:?}");
 }
 
 #[test]
 fn as_many_threads_as_loading_within_a_step_takes() {
     let mut balancer = Balancer::new(Settings {
-        rest: true,
+        as_needed: true,
         ..settings(34)
     });
     // 3.2 MB a batch by readers of 10 MB/s: 320 ms of reading for a step of 40 ms.
@@ -254,9 +268,9 @@ proptest! {
             1..20,
         ),
         threads in 1usize..40,
-        rest: bool,
+        as_needed: bool,
     ) {
-        let mut balancer = Balancer::new(Settings { rest, ..settings(threads) });
+        let mut balancer = Balancer::new(Settings { as_needed, ..settings(threads) });
         for (demands, [bytes, busy, on_processor, concurrency]) in edges {
             let mut edge = Edge { waits: vec![0.0; demands.len()], demands, ..Edge::default() };
             edge.flows[3] = Flow { bytes, busy, by_threads: busy, on_processor, concurrency };

@@ -185,7 +185,7 @@ impl Pilot {
             cores,
             threads: most,
             requests: 1,
-            rest: crew.threads == 0,
+            as_needed: crew.threads == 0,
         };
         Self {
             fixed: crew.split,
