@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import loaders
+import memory
 import raw
 from log_files import drop_caches
 from report import tree_cpu
@@ -119,7 +120,7 @@ def live(life: Life) -> list[dict[str, Any]]:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     build = make(life)
-    raw.warm_memory(WARM)
+    memory.hold(WARM)
     loader, before, found = None, {}, []
     for _ in range(life.epochs):
         if life.cold:

@@ -27,10 +27,10 @@ from typing import Any
 
 import images
 import loaders
+import memory
 import peers
 from peers import Contender
 from peers.pixels import BATCH, SIDE
-from raw import warm_memory
 from report import REPOSITORY, Progress, save, table, tree_cpu
 
 COUNT = 12_000
@@ -66,7 +66,7 @@ def life(root: Path, contender: Contender) -> dict[str, Any]:
     warnings.simplefilter("ignore", UserWarning)
     torch.set_num_threads(1)
     make = peers.maker(root, contender)
-    warm_memory(contender.fills)
+    memory.hold(contender.fills)
     start, cpu = time.perf_counter(), tree_cpu()
     loader = make()
     made, made_cpu = time.perf_counter() - start, tree_cpu() - cpu

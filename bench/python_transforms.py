@@ -3,8 +3,8 @@
 The same PIL code on the same JPEGs with the same number of worker processes; what differs is
 who reads and decodes the files, and what of that is left to do in later epochs. The transform
 itself (about 3 ms on an image that is decoded, twice what decoding takes) is nobody's to save.
-Every contender runs in a process of its own, in turn, several times over, and starts when the
-guest has just had memory (`raw.warm_memory`); the best of each counts.
+Every contender runs in a process of its own, in turn, several times over, and starts with
+memory that the machine has (`memory.py`); the best of each counts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import images
+import memory
 from PIL import Image, ImageFilter
-from raw import warm_memory
 from report import Progress, save, table, tree_cpu
 
 CONTENDERS = ("forebay", "torch")
@@ -93,7 +93,7 @@ def life(name: str, root: Path, options: argparse.Namespace) -> dict[str, Any]:
     warnings.simplefilter("ignore", UserWarning)
     torch.set_num_threads(1)
     import_all(name)
-    warm_memory(WARM)
+    memory.hold(WARM)
     start, cpu = time.perf_counter(), tree_cpu()
     batches = loader(name, root, options)
     made, made_cpu = time.perf_counter() - start, tree_cpu() - cpu

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import mmap
 import resource
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typing import Any
 
 import images
 import loaders
+import memory
 from report import Progress, save, table, tree_cpu
 
 PAGE = 4096
@@ -92,20 +92,6 @@ def making_tensors_ns(batch: Any) -> int:
     return spent
 
 
-def warm_memory(size: int) -> None:
-    """Touches fresh memory and gives it back.
-
-    On a virtual machine, memory that no process used lately is handed out by the host page by
-    page, at seconds a gigabyte. That is the machine's affair, not a loader's, so each contender
-    starts when the guest has just had the memory.
-    """
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    for at in range(0, size, PAGE):
-        memory[at] = 1
-    memory.close()
-
-
 def life(root: Path, contender: loaders.Contender, touching: bool) -> dict[str, Any]:
     """One loader from its making to its end, in this process."""
     import torch
@@ -116,7 +102,7 @@ def life(root: Path, contender: loaders.Contender, touching: bool) -> dict[str, 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     make = loaders.loader(root, contender)
-    warm_memory(WARM)
+    memory.hold(WARM)
     start, cpu = time.perf_counter(), tree_cpu()
     loader = make()
     made, made_cpu = time.perf_counter() - start, tree_cpu() - cpu
