@@ -14,6 +14,7 @@
 //! does the rest: seconds, measured on the job's first samples. The first epoch decodes all images
 //! whole, and that must be won back soon. Results are the same bytes either way.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,32 +44,29 @@ pub(crate) enum Path {
 }
 
 /// Samples that are measured on each path before the choice.
-const TRIALS: u64 = 32;
+const TRIALS: usize = 32;
 /// Epochs in which the first one's work must be won back; where the forms are about equal, what is
 /// measured on so few samples says nothing, and the encoded one spares the origin.
-const WON_BACK: f64 = 3.0;
+const WON_BACK: f64 = 2.0;
 
+/// What the trials took, on either path. Of each the median counts: one that lost the processor
+/// for a while would outweigh all others.
 #[derive(Debug, Default)]
-struct Measured {
-    samples: AtomicU64,
-    nanos: AtomicU64,
+struct Trials {
+    prepare: Vec<Duration>,
+    whole: Vec<Duration>,
+    crop: Vec<Duration>,
+    reads: Vec<Duration>,
+    decoded_bytes: u64,
 }
 
-impl Measured {
-    fn add(&self, time: Duration) {
-        self.nanos
-            .fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-        self.samples.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn samples(&self) -> u64 {
-        self.samples.load(Ordering::Relaxed)
-    }
-
-    /// Seconds a sample.
-    fn mean(&self) -> f64 {
-        self.nanos.load(Ordering::Relaxed) as f64 * 1e-9 / self.samples().max(1) as f64
-    }
+/// In seconds.
+fn median(times: &[Duration]) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    times
+        .get(times.len() / 2)
+        .map_or(0.0, Duration::as_secs_f64)
 }
 
 const UNDECIDED: u8 = 0;
@@ -81,11 +79,8 @@ pub(crate) struct FormChoice {
     chosen: AtomicU8,
     /// Turns: every second sample is tried decoded.
     turn: AtomicU64,
-    prepare: Measured,
-    whole: Measured,
-    crop: Measured,
-    decoded_bytes: AtomicU64,
-    reads: Measured,
+    /// Nobody looks at it any more once it is decided.
+    trials: Mutex<Trials>,
     since: Instant,
 }
 
@@ -99,11 +94,7 @@ impl FormChoice {
         Self {
             chosen: AtomicU8::new(chosen),
             turn: AtomicU64::new(0),
-            prepare: Measured::default(),
-            whole: Measured::default(),
-            crop: Measured::default(),
-            decoded_bytes: AtomicU64::new(0),
-            reads: Measured::default(),
+            trials: Mutex::default(),
             since: Instant::now(),
         }
     }
@@ -128,38 +119,46 @@ impl FormChoice {
     }
 
     pub(crate) fn saw_read(&self, time: Duration) {
-        self.reads.add(time);
+        self.saw(|trials| trials.reads.push(time));
     }
 
     pub(crate) fn saw_encoded(&self, prepare: Duration) {
-        self.prepare.add(prepare);
+        self.saw(|trials| trials.prepare.push(prepare));
     }
 
     pub(crate) fn saw_decoded(&self, whole: Duration, crop: Duration, bytes: u64) {
-        self.decoded_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.whole.add(whole);
-        self.crop.add(crop);
+        self.saw(|trials| {
+            trials.decoded_bytes += bytes;
+            trials.whole.push(whole);
+            trials.crop.push(crop);
+        });
+    }
+
+    fn saw(&self, note: impl FnOnce(&mut Trials)) {
+        if self.chosen.load(Ordering::Relaxed) == UNDECIDED {
+            note(&mut self.trials.lock().expect("the trials' lock"));
+        }
     }
 
     /// Chooses, once enough was seen.
     ///
     /// Beyond what is fetched ahead, `lent` samples at a time are out of the policy's hands.
     pub(crate) fn decide(&self, desk: &Desk, lent: u64) {
-        if self.chosen.load(Ordering::Relaxed) != UNDECIDED
-            || self.prepare.samples() < TRIALS
-            || self.crop.samples() < TRIALS
-        {
+        if self.chosen.load(Ordering::Relaxed) != UNDECIDED {
+            return;
+        }
+        let trials = self.trials.lock().expect("the trials' lock");
+        if trials.prepare.len() < TRIALS || trials.crop.len() < TRIALS {
             return;
         }
         let index = desk.dataset.index();
-        let mean_decoded =
-            self.decoded_bytes.load(Ordering::Relaxed) as f64 / self.crop.samples() as f64;
-        let read = if self.reads.samples() > 0 {
-            self.reads.mean()
-        } else {
+        let mean_decoded = trials.decoded_bytes as f64 / trials.crop.len() as f64;
+        let read = if trials.reads.is_empty() {
             // From a store, many at a time: what counts is how long one more takes.
             let reads = desk.counters.reads.load(Ordering::Relaxed).max(1);
             self.since.elapsed().as_secs_f64() / reads as f64
+        } else {
+            median(&trials.reads)
         };
         let capacity = desk.plant.tier.stats().capacity as f64;
         let in_transit = (desk.plant.readahead as f64).max(lent as f64 * mean_decoded);
@@ -168,9 +167,9 @@ impl FormChoice {
             encoded: index.total_bytes() as f64,
             decoded: mean_decoded * f64::from(index.len()),
             read,
-            prepare: self.prepare.mean(),
-            whole: self.whole.mean(),
-            crop: self.crop.mean(),
+            prepare: median(&trials.prepare),
+            whole: median(&trials.whole),
+            crop: median(&trials.crop),
         };
         let chosen = if costs.favour_decoded() {
             DECODED
