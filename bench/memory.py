@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 PAGE = 4096
-PIECE = 1 << 27
-# What is free ahead of the use: memory is filled at up to 10 GB/s.
-AHEAD = 4 * PIECE
+PIECE = 1 << 25
 LOOKS = 0.02
+# Memory is filled at up to 10 GB/s, and what lies free for half a second may be gone.
+MOST_AHEAD = 1 << 29
 
 
 def hold(size: int) -> None:
@@ -25,18 +25,19 @@ def hold(size: int) -> None:
     memory.madvise(mmap.MADV_HUGEPAGE)
     for at in range(0, size, PAGE):
         memory[at] = 1
-    released = release(memory, 0, AHEAD)
-    follow = threading.Thread(target=let_go, args=(memory, released, free()), daemon=True)
-    follow.start()
+    threading.Thread(target=let_go, args=(memory, free()), daemon=True).start()
 
 
-def let_go(memory: mmap.mmap, released: int, at_first: int) -> None:
-    """Keeps `AHEAD` bytes of what was held free for the next to ask."""
-    given = released
+def let_go(memory: mmap.mmap, at_first: int) -> None:
+    """Keeps a little of what was held free for the next to ask: what is used between two looks."""
+    given = last = 0
+    ahead = MOST_AHEAD // 4
     while given < len(memory):
+        used = at_first - free() + given
+        ahead = min(max(ahead // 2, 4 * (used - last), PIECE), MOST_AHEAD)
+        given += release(memory, given, used + ahead - given)
+        last = used
         time.sleep(LOOKS)
-        used = at_first - free() + given - released
-        given += release(memory, given, used + AHEAD - given)
 
 
 def release(memory: mmap.mmap, start: int, wanted: int) -> int:

@@ -153,9 +153,16 @@ def best(lives: list[dict[str, Any]]) -> dict[str, float]:
     return {
         "first": max(e["samples"] / e["seconds"] for e in first),
         "later": max(e["samples"] / e["seconds"] for e in later),
+        "whole": max(whole_rate(life) for life in lives),
         "first_cpu": min(1000 * e["cpu"] / e["samples"] for e in first),
         "later_cpu": min(1000 * e["cpu"] / e["samples"] for e in later),
     }
+
+
+def whole_rate(life: dict[str, Any]) -> float:
+    """Samples a second from the making of the loader to its end."""
+    epochs = [life["first"], *life["later"]]
+    return float(sum(e["samples"] for e in epochs) / sum(e["seconds"] for e in epochs))
 
 
 def pairs(results: dict[str, dict[str, float]]) -> list[tuple[str, str, list[str]]]:
@@ -177,11 +184,10 @@ def pairs(results: dict[str, dict[str, float]]) -> list[tuple[str, str, list[str
 
 def report(results: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """Prints rates and ratios; gives the ratios."""
-    header = ["loader", "first, samples/s", "later, samples/s", "CPU s/1000 first", "later"]
-    keys = ("first", "later", "first_cpu", "later_cpu")
+    header = ["loader", "first, samples/s", "later", "whole run", "CPU s/1000 first", "later"]
+    rates, cpu = ("first", "later", "whole"), ("first_cpu", "later_cpu")
     rows = [
-        [name, *(f"{found[key]:,.0f}" for key in keys[:2])]
-        + [f"{found[key]:.2f}" for key in keys[2:]]
+        [name, *(f"{found[key]:,.0f}" for key in rates), *(f"{found[key]:.2f}" for key in cpu)]
         for name, found in results.items()
     ]
     print(table(header, rows))
@@ -191,11 +197,13 @@ def report(results: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
         if ours in results and against:
             # Of CPU, the other's by ours: more than 1 is better for us everywhere.
             ratios[title] = {
-                key: results[ours][key] / max(found[key] for found in against) for key in keys[:2]
-            } | {key: min(f[key] for f in against) / results[ours][key] for key in keys[3:]}
+                key: results[ours][key] / max(found[key] for found in against) for key in rates
+            } | {key: min(f[key] for f in against) / results[ours][key] for key in cpu[1:]}
     rows = [[title, *(f"{ratio:.2f}x" for ratio in row.values())] for title, row in ratios.items()]
     if rows:
-        print("\n" + table(["ratio", "first epoch", "later epochs", "CPU, later"], rows))
+        print(
+            "\n" + table(["ratio", "first epoch", "later epochs", "whole run", "CPU, later"], rows)
+        )
     return ratios
 
 

@@ -36,7 +36,8 @@ class Engine:
                    for rank in range(4)]
 
     - ``memory``, ``readahead``, ``policy``: as of a ``DataLoader``, for all of them together.
-    - ``num_workers``: threads; ``"auto"``: as many as turn out to be of use.
+    - ``num_workers``: threads, of which those rest that would only crowd the cores; ``"auto"``: as
+      many as turn out to be of use.
     - ``split``: (loading, preparing) threads, once and for all, each loader with an equal share of
       the loading ones; ``None``: found, and changed as the run goes on.
     - ``cache_dir``, ``disk``: as of a ``DataLoader``, but nothing is kept on disk unless asked for.

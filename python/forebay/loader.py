@@ -76,9 +76,9 @@ class PlanSampler(torch.utils.data.Sampler[int]):
 class DataLoader:
     """A drop-in for ``torch.utils.data.DataLoader``; see the README for what it adds.
 
-    All of torch's arguments come first, in torch's order. ``num_workers`` is the number of threads,
-    and of processes where Python steps need them; ``"auto"``: as many threads as are of use, no
-    processes. Then, by keyword:
+    All of torch's arguments come first, in torch's order. ``num_workers`` is the number of threads
+    (those that would only crowd the cores rest), and of processes where Python steps need them;
+    ``"auto"``: as many threads as are of use, no processes. Then, by keyword:
 
     - ``seed``: the order of epoch e is, if shuffled, ``torch.randperm(n)`` under
       ``manual_seed(seed + e)``, dealt to ranks as ``DistributedSampler`` does; known ahead.
