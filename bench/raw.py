@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from typing import Any
 import images
 import loaders
 import memory
-from report import Progress, save, table, tree_cpu
+from report import REPOSITORY, Progress, save, table, tree_cpu
 
 PAGE = 4096
 # The dataset, the slabs, and some.
@@ -137,6 +138,16 @@ def warm(root: Path) -> int:
     return sum(len(loaders.read(path)) for path, _ in loaders.files(root))
 
 
+def least(root: Path) -> float:
+    """Samples a second of a bare loop that fills memory and copies, without a loader; 0: none."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    program = target / "release" / "examples" / "keep"
+    if not program.exists():
+        return 0.0
+    done = subprocess.run([program, root], stdout=subprocess.PIPE, check=True, text=True)
+    return float(done.stdout.split()[0])
+
+
 def best(lives: list[dict[str, Any]]) -> dict[str, float]:
     """The best of the repetitions, each figure by itself."""
     first = [life["first"] for life in lives]
@@ -219,8 +230,10 @@ def main() -> None:
     samples = len(loaders.files(root))
     lives: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in wanted}
     progress = Progress("lives", options.repetitions * len(wanted))
+    bare = 0.0
     for _ in range(options.repetitions):
         size = warm(root)
+        bare = max(bare, least(root))
         for contender in wanted:
             found = in_a_process(root, contender, options)
             if "failed" in found:
@@ -233,6 +246,10 @@ def main() -> None:
     progress.close()
     results = {name: best(found) for name, found in lives.items() if found}
     ratios = report(results)
+    if bare and loaders.FOREBAY.name in results:
+        ratio = results[loaders.FOREBAY.name]["first"] / bare
+        ratios["bare loop that fills memory and copies"] = [ratio]
+        print(f"\nbare loop that fills memory and copies: {bare:,.0f} samples/s, ours {ratio:.2f}")
     if not options.only:
         save("raw", {"samples": samples, "bytes": size, "results": results, "ratios": ratios})
 

@@ -50,3 +50,4 @@ $peers/bin/pip install --quiet --no-deps --force-reinstall .data/wheels/forebay-
 cargo build --quiet --release --package forebay-testkit --bins
 cargo build --quiet --release --package forebay-plan --example randperm
 cargo build --quiet --release --package forebay-prepare --example bare_loop
+cargo build --quiet --release --package forebay-cache --example keep
