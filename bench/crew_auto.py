@@ -64,7 +64,7 @@ def run(scale: Scale) -> dict[str, Any]:
         numbers: list[int | str] = ["auto", *BY_HAND]
         progress = Progress("auto", scale.repetitions * len(wanted) * len(numbers))
         for turn in range(scale.repetitions):
-            # Another one first each time: who comes after the images finds the bucket cold.
+            # Another one first each time: nobody always comes right after another source.
             first = turn % len(numbers)
             for case, base in wanted.items():
                 for number in numbers[first:] + numbers[:first]:

@@ -31,7 +31,7 @@ import memory
 import peers
 from peers import Contender
 from peers.pixels import BATCH, SIDE
-from report import REPOSITORY, Progress, save, table, tree_cpu
+from report import Progress, example, save, table, tree_cpu
 
 COUNT = 12_000
 BARE = Contender("bare loop, 2 threads, no loader", "bare")
@@ -100,15 +100,9 @@ def in_a_process(root: Path, contender: Contender, what: str) -> dict[str, Any]:
     return result
 
 
-def bare_program() -> Path:
-    """The bare loop, which scripts/bench_setup.sh builds."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
-    return target / "release" / "examples" / "bare_loop"
-
-
 def bare(root: Path, contender: Contender) -> dict[str, Any]:
     """One pass of the bare loop, as it measures itself; it has no first epoch of its own."""
-    command = [bare_program(), str(root), str(contender.workers)]
+    command = [example("bare_loop"), str(root), str(contender.workers)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True)
     rate = re.search(r"([\d.,]+) samples/s", done.stdout)
     cpu = re.search(r"([\d.,]+) (?:CPU )?ms", done.stdout)
@@ -247,7 +241,9 @@ def chosen(options: argparse.Namespace) -> list[Contender]:
     for contender in found:
         missing = contender.missing()
         if contender.loader == BARE.loader:
-            missing = "" if bare_program().exists() else f"{bare_program()} is not built"
+            missing = (
+                "" if example("bare_loop").exists() else f"{example('bare_loop')} is not built"
+            )
         if missing:
             print(f"{contender.name}: {missing}, left out", file=sys.stderr)
         else:

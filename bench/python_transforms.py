@@ -22,7 +22,7 @@ from typing import Any
 import images
 import memory
 from PIL import Image, ImageFilter
-from prepared import whole_rate
+from prepared import best
 from report import Progress, save, table, tree_cpu
 
 CONTENDERS = ("forebay", "torch")
@@ -118,19 +118,6 @@ def in_a_process(name: str, root: Path, options: argparse.Namespace) -> dict[str
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
-
-
-def best(lives: list[dict[str, Any]]) -> dict[str, float]:
-    """The best of the repetitions, each figure by itself."""
-    first = [life["first"] for life in lives]
-    later = [found for life in lives for found in life["later"]]
-    return {
-        "first": max(e["samples"] / e["seconds"] for e in first),
-        "later": max(e["samples"] / e["seconds"] for e in later),
-        "whole": max(whole_rate(life) for life in lives),
-        "first_cpu": min(1000 * e["cpu"] / e["samples"] for e in first),
-        "later_cpu": min(1000 * e["cpu"] / e["samples"] for e in later),
-    }
 
 
 def check(found: dict[str, Any], count: int) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from typing import Any
 import images
 import loaders
 import memory
-from report import REPOSITORY, Progress, save, table, tree_cpu
+from report import Progress, example, save, table, tree_cpu
 
 PAGE = 4096
 # The dataset, the slabs, and some.
@@ -140,8 +139,7 @@ def warm(root: Path) -> int:
 
 def least(root: Path) -> float:
     """Samples a second of a bare loop that fills memory and copies, without a loader; 0: none."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
-    program = target / "release" / "examples" / "keep"
+    program = example("keep")
     if not program.exists():
         return 0.0
     done = subprocess.run([program, root], stdout=subprocess.PIPE, check=True, text=True)

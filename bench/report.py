@@ -16,6 +16,12 @@ DATA = REPOSITORY / ".data"
 TICK = os.sysconf("SC_CLK_TCK")
 
 
+def example(name: str) -> Path:
+    """A crate's example, which scripts/bench_setup.sh builds."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    return target / "release" / "examples" / name
+
+
 class Progress:
     """A bar on stderr, so that stdout holds the result alone; silent where nobody looks."""
 

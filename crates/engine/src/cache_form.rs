@@ -218,6 +218,13 @@ mod tests {
     };
 
     #[test]
+    fn one_trial_that_stood_still_does_not_decide() {
+        let trials = [1, 100, 2, 3, 2].map(Duration::from_secs);
+        assert_eq!(median(&trials), 2.0);
+        assert_eq!(median(&[]), 0.0);
+    }
+
+    #[test]
     fn what_fits_is_kept_decoded() {
         assert!(LOCAL.favour_decoded());
     }
