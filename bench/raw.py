@@ -35,12 +35,11 @@ WARM = 1600 << 20
 def touch(batch: Any) -> int:
     """Reads one byte of each page, as cheaply as Python can; gives the bytes of the batch."""
     samples = batch[0]
-    size = 0
-    for sample in [samples] if hasattr(samples, "numpy") else joint(samples) or samples:
-        array = sample.numpy()
-        array[::PAGE].tobytes()
-        size += array.size
-    return size
+    if hasattr(samples, "numpy"):
+        samples = [samples]
+    for sample in joint(samples) or samples:
+        sample.numpy()[::PAGE].tobytes()
+    return sum(map(len, samples))
 
 
 def joint(samples: Any) -> list[Any]:
@@ -84,9 +83,15 @@ def making_tensors_ns(batch: Any) -> int:
     samples = batch[0]
     if hasattr(samples, "numpy") or not joint(samples):
         return 0  # not views: nothing to compare with
-    [base], sizes = joint(samples), [len(sample) for sample in samples]
+    [base], starts = joint(samples), [sample.storage_offset() for sample in samples]
+    # Where samples begin at pages, what lies between them is cut off as well.
+    cuts = [starts[0] - base.storage_offset()]
+    for sample, start, after in zip(samples, starts, [*starts[1:], None], strict=True):
+        gap = 0 if after is None else after - start - len(sample)
+        cuts += [len(sample), gap] if gap else [len(sample)]
+    cuts = cuts if cuts[0] else cuts[1:]
     before = time.thread_time_ns()
-    made = list(torch.split(base, sizes))
+    made = list(torch.split(base, cuts))
     spent = time.thread_time_ns() - before
     del made
     return spent

@@ -131,7 +131,8 @@ class EngineIterator(Iterator[Any]):
         self._finish = Finish(self._dataset, loader.preparation) if images else None
         self._raw = loader.user_collate_fn is None and self._batched and self._is_raw()
         self._wants_ids = loader.return_index or not self._raw
-        self._engine, self._job = loader.borrow_job()
+        to_workers = bool(self._lookahead) and self._needs_python()
+        self._engine, self._job = loader.borrow_job(gaps=not to_workers)
         if isinstance(self._order, HandedOver):
             self._order.open()
         self._draw_base_seed()
@@ -143,7 +144,7 @@ class EngineIterator(Iterator[Any]):
             loader.on_error == "replace",
         )
         self._dry = False
-        self._crew = self._hire() if self._lookahead and self._needs_python() else None
+        self._crew = self._hire() if to_workers else None
         if self._lookahead:
             self._begin()
             self._ask(loader.lookahead)
@@ -325,8 +326,12 @@ class EngineIterator(Iterator[Any]):
             if raw is None:
                 self._dry = True
                 return
-            data, lengths, labels, ids, lent = raw
-            packed = self._packed(from_dlpack(data), lengths)
+            block, lengths, gaps, labels, ids, lent = raw
+            data = from_dlpack(block)
+            if gaps:  # of a job that was made for another way
+                apart = _cut(data, lengths, gaps)
+                data, lengths = torch.cat(apart), [len(sample) for sample in apart]
+            packed = self._packed(data, lengths)
             crew.put(
                 taken + 1,
                 (*packed, from_dlpack(labels), from_dlpack(ids), lent),
@@ -342,13 +347,13 @@ class EngineIterator(Iterator[Any]):
         assert self._finish is not None
         return self._finish.pack(data)
 
-    def _hand_over(self, raw: tuple[Any, list[int] | None, Any, Any, Any]) -> Any:
-        block, lengths, labels, ids, lent = raw
+    def _hand_over(self, raw: tuple[Any, list[int] | None, bool, Any, Any, Any]) -> Any:
+        block, lengths, gaps, labels, ids, lent = raw
         data = from_dlpack(block)
         if lengths is None:
             done = self._images(data, from_dlpack(labels), ids)
         else:
-            samples: Any = torch.split(data, lengths) if lengths else ()
+            samples: Any = _cut(data, lengths, gaps)
             if lent is not None:
                 samples = list(samples)
                 for at, copy in lent.copies():
@@ -366,7 +371,7 @@ class EngineIterator(Iterator[Any]):
         """A batch of finished images, as ``default_collate`` would have given it."""
         if not self._raw:
             data, lengths = self._packed(images, None)
-            samples = torch.split(data, lengths) if lengths else ()
+            samples = _cut(data, lengths, gaps=False)
             return self._in_python(samples, labels, from_dlpack(ids))
         done = [images, labels]
         return [*done, from_dlpack(ids)] if self._wants_ids else done
@@ -444,6 +449,12 @@ class EngineIterator(Iterator[Any]):
 
 def _pinned(batch: Any) -> Any:
     return torch.utils.data._utils.pin_memory.pin_memory(batch)  # type: ignore[no-untyped-call]
+
+
+def _cut(data: torch.Tensor, lengths: list[int], gaps: bool) -> tuple[torch.Tensor, ...]:
+    """The samples of a batch, as views of it; gaps, if there are any, lie between them."""
+    parts = torch.split(data, lengths) if lengths else ()
+    return parts[::2] if gaps else parts
 
 
 def _with_ids(batch: Any, ids: torch.Tensor) -> Any:

@@ -444,10 +444,10 @@ class DataLoader:
 
     # -- what the iterators need ------------------------------------------------------
 
-    def borrow_job(self) -> tuple[_forebay.Engine, _forebay.Job]:
+    def borrow_job(self, gaps: bool) -> tuple[_forebay.Engine, _forebay.Job]:
         """A job of this process's engine: a spare one, or a new one.
 
-        The borrower holds the engine too: without it, nobody works for the job.
+        ``gaps``: raw samples may lie apart in their batch, which may save a copy of them. The borrower holds the engine too: without it, nobody works for the job.
         """
         engine = self._engine.start()
         while True:
@@ -463,6 +463,7 @@ class DataLoader:
             on_error=self.on_error,
             max_bad_samples=self.max_bad_samples,
             rank=self.rank if self.world_size > 1 else None,
+            gaps=gaps,
             **self.preparation.job_settings((self.depth + self.lookahead) * (self.batch_size or 1)),
         )
 

@@ -77,9 +77,10 @@ impl Engine {
     }
 
     /// A new job on a dataset. `lend`: images of how many pixels at most are lent, and how many.
+    /// `gaps`: raw samples may lie apart in their batch.
     #[pyo3(signature = (
         dataset, *, depth, on_error, max_bad_samples, rank=None, recipe=None, lend=None,
-        cache_form="auto"
+        cache_form="auto", gaps=false
     ))]
     #[allow(clippy::too_many_arguments)]
     fn job(
@@ -92,6 +93,7 @@ impl Engine {
         recipe: Option<&Recipe>,
         lend: Option<(u64, u64)>,
         cache_form: &str,
+        gaps: bool,
     ) -> PyResult<Job> {
         let on_error = match on_error {
             "raise" => core::OnError::Raise,
@@ -117,6 +119,7 @@ impl Engine {
                 cache_form,
                 most,
             }),
+            gaps,
         };
         let job = self
             .0
@@ -140,6 +143,7 @@ impl Engine {
         memory.set_item("kept_samples", stats.memory.entries)?;
         memory.set_item("evictions", stats.memory.evictions)?;
         memory.set_item("refused", stats.memory.refused)?;
+        memory.set_item("changed_by_user", stats.memory.spoiled)?;
         dict.set_item("memory", memory)?;
         if let Some((device, log)) = stats.log {
             dict.set_item("log", log_figures(py, device, &log)?)?;
@@ -348,9 +352,10 @@ impl Job {
         Ok(())
     }
 
-    /// The next batch as (data, lengths, labels, ids, lent), the tensors as DLPack capsules; None at
-    /// the end of the epoch. Lengths are None for finished images, ids unless they are wanted, lent
-    /// unless there are images that are.
+    /// The next batch as (data, lengths, gaps, labels, ids, lent), the tensors as DLPack capsules;
+    /// None at the end of the epoch. Lengths are None for finished images; if there are gaps, theirs
+    /// are among them, one behind each sample's but the last. Ids are None unless they are wanted,
+    /// lent unless there are images that are.
     /// Waits at most `timeout` seconds (0: for ever).
     fn next<'py>(
         &self,
@@ -480,18 +485,28 @@ fn hand_over<'py>(
         Ok::<_, PyErr>(capsule(py, slab, offset, form)?.into_bound(py))
     };
     let none = || py.None().into_bound(py);
-    let (form, lengths) = match batch.shape() {
-        Some(shape) => (Form::images(batch.len(), shape), none()),
-        None => (
-            Form::row(batch.data_len(), Element::U8),
-            PyList::new(py, batch.lengths())?.into_any(),
-        ),
+    let form = match batch.shape() {
+        Some(shape) => Form::images(batch.len(), shape),
+        None => Form::row(batch.data_len(), Element::U8),
+    };
+    let gaps = batch.gaps();
+    let spread = gaps.is_some();
+    let lengths = match (batch.shape(), gaps) {
+        (Some(_), _) => none(),
+        (None, None) => PyList::new(py, batch.lengths())?.into_any(),
+        (None, Some(gaps)) => {
+            let gaps = gaps.map(Some).chain([None]);
+            let pairs = batch.lengths().iter().zip(gaps);
+            let cuts = pairs.flat_map(|(&length, gap)| [Some(length as usize), gap]);
+            PyList::new(py, cuts.flatten().collect::<Vec<_>>())?.into_any()
+        }
     };
     PyTuple::new(
         py,
         [
             capsule(py, slab, data, form)?.into_bound(py),
             lengths,
+            spread.into_pyobject(py)?.to_owned().into_any(),
             column(labels)?,
             if with_ids { column(ids)? } else { none() },
             if lent.is_empty() {

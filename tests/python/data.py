@@ -40,7 +40,9 @@ def image_folders(root: Path, samples: int = 12, classes: int = 3) -> Path:
     return root
 
 
-def tar_shards(root: Path, shards: int = 3, samples: int = 5) -> list[dict[str, bytes]]:
+def tar_shards(
+    root: Path, shards: int = 3, samples: int = 5, size: int = 700
+) -> list[dict[str, bytes]]:
     """WebDataset shards; the samples as webdataset would name them."""
     expected = []
     root.mkdir(parents=True, exist_ok=True)
@@ -48,7 +50,7 @@ def tar_shards(root: Path, shards: int = 3, samples: int = 5) -> list[dict[str, 
         with tarfile.open(root / f"train-{shard:04}.tar", "w") as tar:
             for at in range(samples):
                 number = shard * samples + at
-                fields = {"jpg": content(number, 700 + number), "cls": str(number % 4).encode()}
+                fields = {"jpg": content(number, size + number), "cls": str(number % 4).encode()}
                 if number % 3 == 0:
                     fields["seg.png"] = content(number + 1000, 50)
                 for extension, data in fields.items():

@@ -11,4 +11,6 @@ pub use error::Error;
 pub use forebay_policy::{
     NAMES as POLICIES, Policy, Settings as PolicySettings, by_name as policy_by_name,
 };
-pub use memory::{Fill, Flight, FlightResult, Held, Lookup, MemoryTier, Settings, Stats};
+pub use memory::{
+    Fill, Flight, FlightResult, Held, Lookup, MemoryTier, Row, Seal, Settings, Stats, Wanted,
+};

@@ -4,9 +4,10 @@
 //!   | ids i64 x n | labels i64 x n | sample 0 | sample 1 | ... | sample n-1 |
 //! ```
 //!
-//! Samples are their bytes as they are, end to end, or finished images, all of one size.
+//! Samples are their bytes as they are, end to end, or finished images, all of one size. In a row
+//! of the memory tier each begins at a block, so there are gaps between them.
 
-use forebay_cache::Held;
+use forebay_cache::{Held, Row};
 use forebay_prepare::Shape;
 
 use crate::Error;
@@ -20,7 +21,11 @@ pub(crate) struct Layout {
     /// Bytes of each sample as the dataset has it.
     pub(crate) lengths: Vec<u64>,
     pub(crate) offsets: Vec<usize>,
+    /// Where the samples begin.
+    data: usize,
     pub(crate) total: usize,
+    /// There are gaps behind the samples.
+    spread: bool,
     /// What is made of each sample, if it does not stay as it is.
     pub(crate) shape: Option<Shape>,
 }
@@ -43,7 +48,8 @@ impl Layout {
             shape,
             ..Self::default()
         };
-        layout.total = layout.data();
+        layout.data = layout.columns().next_multiple_of(ALIGN);
+        layout.total = layout.data;
         for slot in 0..layout.ids.len() {
             layout.offsets.push(layout.total);
             layout.total += layout.room(slot);
@@ -51,9 +57,18 @@ impl Layout {
         layout
     }
 
-    /// Where the samples begin.
-    fn data(&self) -> usize {
-        (self.ids.len() * 16).next_multiple_of(ALIGN)
+    /// Bytes of the two columns.
+    pub(crate) fn columns(&self) -> usize {
+        self.ids.len() * 16
+    }
+
+    /// Lays the samples where they lie in a row that begins with the columns.
+    pub(crate) fn follow(&mut self, row: &Row) {
+        self.offsets.clear();
+        self.offsets.extend(row.offsets());
+        self.data = self.offsets.first().map_or(row.len(), |&first| first);
+        self.total = row.len();
+        self.spread = true;
     }
 
     /// Bytes of a sample in the slab.
@@ -67,7 +82,7 @@ impl Layout {
     pub(crate) fn write_columns(&self, slab: &SlabWriter) {
         // SAFETY: the columns lie before every sample's part and are written once,
         // by whoever opens the batch, before any part is handed out.
-        let columns = unsafe { slab.part(0, self.ids.len() * 16) };
+        let columns = unsafe { slab.part(0, self.columns()) };
         let (ids, labels) = columns.split_at_mut(self.ids.len() * 8);
         for (cell, &id) in ids.chunks_exact_mut(8).zip(&self.ids) {
             cell.copy_from_slice(&i64::from(id).to_ne_bytes());
@@ -197,11 +212,25 @@ impl Batch {
 
     /// Byte offsets in the slab of the id column, the label column and the data.
     pub fn columns(&self) -> [usize; 3] {
-        [0, self.layout.ids.len() * 8, self.layout.data()]
+        [0, self.layout.ids.len() * 8, self.layout.data]
+    }
+
+    /// Bytes from the first sample's first to the last one's last.
+    pub fn data_len(&self) -> usize {
+        self.layout.total - self.layout.data
     }
 
     /// Bytes of all samples together.
-    pub fn data_len(&self) -> usize {
-        self.layout.total - self.layout.data()
+    pub fn bytes(&self) -> u64 {
+        let samples = 0..self.len();
+        samples.map(|slot| self.layout.room(slot) as u64).sum()
+    }
+
+    /// The lengths of the gaps behind the samples, each but the last, if there are any.
+    pub fn gaps(&self) -> Option<impl Iterator<Item = usize>> {
+        let layout = &self.layout;
+        let gap = |pair: (&[usize], usize)| pair.0[1] - pair.0[0] - layout.room(pair.1);
+        let pairs = layout.offsets.windows(2).zip(0..);
+        layout.spread.then(|| pairs.map(gap))
     }
 }

@@ -5,7 +5,7 @@ use forebay_cache::Held;
 use crate::Error;
 use crate::batch::{Layout, StandIn};
 use crate::preparation::Stock;
-use crate::slab::SlabWriter;
+use crate::slab::{Slab, SlabWriter};
 use crate::task::{Outcome, Task};
 
 /// See the module's text.
@@ -29,6 +29,13 @@ pub(crate) struct Building {
 }
 
 impl Building {
+    /// Gives it the memory that it is filled in.
+    pub(crate) fn open(&mut self, slab: Slab) {
+        let slab = SlabWriter::new(slab);
+        self.layout.write_columns(&slab);
+        self.slab = Some(slab);
+    }
+
     /// A slot has come to its end.
     pub(crate) fn done(&mut self, task: &Task, outcome: Outcome) {
         match outcome {

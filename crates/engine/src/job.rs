@@ -17,6 +17,7 @@ use crate::lane::Lane;
 use crate::lending::{Lending, LendingSettings};
 use crate::preparation::{Preparation, PreparationSettings};
 use crate::quarantine::Quarantine;
+use crate::rows::Rows;
 use crate::sequence::{Draws, Sequence};
 use crate::slab::SlabPool;
 use crate::stats::{Counters, JobStats};
@@ -51,6 +52,9 @@ pub struct JobSettings {
     pub preparation: Option<PreparationSettings>,
     /// How images are lent, decoded, to whoever goes on with them; goes without a preparation.
     pub lending: Option<LendingSettings>,
+    /// Whether samples that stay as they are may have gaps between them in their batch: then it
+    /// need not be copied while memory fills.
+    pub gaps: bool,
 }
 
 /// The epoch after the one that begins.
@@ -256,6 +260,9 @@ impl Job {
         if lending.is_some() {
             window.expect_images();
         }
+        if settings.gaps && preparation.is_none() && lending.is_none() && !arrives {
+            window.allow_rows(Rows::new(&plant, &dataset));
+        }
         let desk = Arc::new_cyclic(|me| Desk {
             me: me.clone(),
             dataset,
@@ -442,7 +449,7 @@ impl Job {
                 )?;
                 let batch = batch.with_lent(complete.lent);
                 let samples = batch.len() as u64;
-                Counters::add(&desk.counters.bytes, batch.data_len() as u64);
+                Counters::add(&desk.counters.bytes, batch.bytes());
                 Counters::add(&desk.counters.replaced, complete.stand_ins.len() as u64);
                 Counters::add(&desk.counters.ready, if ready { samples } else { 0 });
                 Ok(Next::Batch(batch))

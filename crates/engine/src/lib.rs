@@ -24,6 +24,7 @@ mod leg;
 mod lending;
 mod preparation;
 mod quarantine;
+mod rows;
 mod sequence;
 mod slab;
 mod stats;

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A slab is an anonymous mapping, so a large batch costs no page faults once the
-//! pool is warm. A user who keeps every batch gets more slabs: the pool never
+//! pool is warm. While the memory tier fills for the first time, it may be a row of the
+//! tier instead: what the user has had then stays there, and was never copied. A user who keeps every batch gets more slabs: the pool never
 //! blocks, it only remembers how many are out so that the door can warn once.
 
 #![allow(unsafe_code)]
@@ -16,10 +17,12 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use forebay_cache::Row;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::Error;
 
+/// A huge page.
 const STEP: usize = 2 << 20;
 
 /// One anonymous mapping.
@@ -105,6 +108,7 @@ impl SlabPool {
                 }
             }
         };
+        let fresh = found.is_none();
         let mapping = match found {
             Some(mapping) => mapping,
             None => {
@@ -120,10 +124,20 @@ impl SlabPool {
             + mapping.len as u64;
         shelf.peak_bytes.fetch_max(out, Ordering::Relaxed);
         Ok(Slab {
-            mapping: Some(mapping),
+            memory: Some(Memory::Own(mapping, fresh)),
             len,
             shelf: Arc::downgrade(shelf),
         })
+    }
+
+    /// A slab that is a row of the memory tier; its bytes count there.
+    pub(crate) fn adopt(&self, row: Row) -> Slab {
+        self.0.out.fetch_add(1, Ordering::Relaxed);
+        Slab {
+            len: row.len(),
+            memory: Some(Memory::Tier(row)),
+            shelf: Arc::downgrade(&self.0),
+        }
     }
 
     /// Slabs that are filling, ready or with the user.
@@ -145,17 +159,25 @@ impl SlabPool {
 /// A buffer of the pool; goes back when dropped.
 #[derive(Debug)]
 pub struct Slab {
-    mapping: Option<Mapping>,
+    memory: Option<Memory>,
     len: usize,
     shelf: Weak<Shelf>,
 }
 
+#[derive(Debug)]
+enum Memory {
+    /// And whether nobody has used it yet.
+    Own(Mapping, bool),
+    Tier(Row),
+}
+
 impl Slab {
     fn base(&self) -> *mut u8 {
-        self.mapping
-            .as_ref()
-            .expect("a slab has its mapping until it drops")
-            .base
+        match &self.memory {
+            Some(Memory::Own(mapping, _)) => mapping.base,
+            Some(Memory::Tier(row)) => row.as_ptr(),
+            None => unreachable!("a slab has its memory until it drops"),
+        }
     }
 
     /// Bytes in use.
@@ -171,14 +193,15 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        let Some(mapping) = self.mapping.take() else {
-            return;
-        };
+        let memory = self.memory.take();
         // The pool may be gone before the user's last tensor: then the memory just goes.
         let Some(shelf) = self.shelf.upgrade() else {
             return;
         };
         shelf.out.fetch_sub(1, Ordering::Relaxed);
+        let Some(Memory::Own(mapping, _)) = memory else {
+            return; // a row goes back to its tier
+        };
         shelf
             .out_bytes
             .fetch_sub(mapping.len as u64, Ordering::Relaxed);
@@ -211,6 +234,25 @@ impl SlabWriter {
         // SAFETY: inside the mapping (asserted), alive as long as `self`, and not
         // aliased by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.0.base().add(offset), len) }
+    }
+
+    /// The row of the memory tier that this is, if it is one.
+    pub(crate) fn row(&self) -> Option<&Row> {
+        match &self.0.memory {
+            Some(Memory::Tier(row)) => Some(row),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody has used its memory yet. The kernel clears it by huge pages as they are
+    /// touched, and two threads that come to one at once both clear it.
+    pub(crate) fn is_fresh(&self) -> bool {
+        matches!(self.0.memory, Some(Memory::Own(_, true) | Memory::Tier(_)))
+    }
+
+    /// Which huge page of memory a byte lies in.
+    pub(crate) fn huge_page(&self, offset: usize) -> usize {
+        (self.0.base() as usize + offset) / STEP
     }
 
     /// Ends the filling. The caller has seen every part's writer finish.

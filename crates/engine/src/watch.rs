@@ -41,11 +41,11 @@ impl Watch {
         done
     }
 
-    /// Counts the run.
-    pub(crate) fn end(self, counters: &Counters) {
+    /// Counts the run. Tells whether its reads stood still, if there were any.
+    pub(crate) fn end(self, counters: &Counters) -> Option<bool> {
         let reading = self.reading.get();
         if self.reads.get() == 0 {
-            return;
+            return None;
         }
         let after = usage();
         let wall = self.begun.elapsed();
@@ -58,6 +58,7 @@ impl Watch {
             &counters.reading_on_processor,
             reading.saturating_sub(still).as_nanos() as u64,
         );
+        Some(still * 2 > reading)
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
         let counters = Counters::default();
         let watch = Watch::begin();
         watch.read(|| std::thread::sleep(Duration::from_millis(20)));
-        watch.end(&counters);
+        assert_eq!(watch.end(&counters), Some(true));
         let reading = counters.reading.load(Ordering::Relaxed);
         let busy = counters.reading_on_processor.load(Ordering::Relaxed);
         assert!(
@@ -100,7 +101,8 @@ mod tests {
         let counters = Counters::default();
         let watch = Watch::begin();
         watch.read(|| (0..5_000_000u64).fold(0, |sum, number| std::hint::black_box(sum ^ number)));
-        watch.end(&counters);
+        assert_eq!(watch.end(&counters), Some(false));
+        assert_eq!(Watch::begin().end(&counters), None);
         let reading = counters.reading.load(Ordering::Relaxed);
         let busy = counters.reading_on_processor.load(Ordering::Relaxed);
         assert!(busy > reading / 2, "{busy} of {reading}");

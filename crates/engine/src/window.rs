@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The first `depth` batches have a slab; samples of later ones are fetched into the
-//! memory tier and held there, at most `readahead` bytes of them. All is under the
+//! memory tier and held there, at most `readahead` bytes of them: each by itself, or all of a
+//! batch in a row, which then is its slab. All is under the
 //! job's one lock and every step is short: no I/O, no copying of samples.
 //!
 //! Epochs follow each other as *legs*: the one being delivered and, if the next is
@@ -19,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use forebay_cache::Held;
+use forebay_cache::{Held, Row};
 use forebay_origin::Index;
 use forebay_plan::NextUse;
 use forebay_prepare::Shape;
@@ -28,6 +29,7 @@ use crate::Error;
 use crate::batch::{Layout, StandIn};
 use crate::building::Building;
 use crate::leg::Leg;
+use crate::rows::Rows;
 use crate::sequence::{Draws, Sequence, Step};
 use crate::slab::{SlabPool, SlabWriter};
 use crate::task::{Fetch, Outcome, Place, Placing, Task, cost};
@@ -38,6 +40,13 @@ const RUN_SAMPLES: usize = 16;
 const RUN_IMAGES: usize = 4;
 /// Most bytes one thread takes at a time, so that large samples spread over threads.
 const RUN_BYTES: u64 = 1 << 20;
+/// Most of them where they fill a fresh huge page, so that no two threads clear it.
+const RUN_PAGE: usize = 128;
+/// Samples of this size on average are worth a row of the tier: each begins at a block there.
+const LARGE: usize = 16 << 10;
+/// Most batches that the user may have before rows are no longer made: what is in a row is in
+/// nobody else's reach.
+const ROWS_OUT: usize = 4;
 /// Most batches laid out ahead, whatever their size.
 const MOST_BATCHES: usize = 1024;
 
@@ -83,6 +92,10 @@ pub(crate) struct Window {
     arrives: bool,
     /// Most samples one thread takes at a time.
     run: usize,
+    /// Where batches may be laid in the tier itself.
+    rows: Option<Rows>,
+    /// Reads stand still: better many short runs than few long ones.
+    slow: bool,
     generation: u64,
     /// Number of legs.front().
     current: u64,
@@ -119,6 +132,8 @@ impl Window {
             },
             shape,
             arrives,
+            rows: None,
+            slow: false,
             generation: 0,
             current: 0,
             legs: VecDeque::new(),
@@ -134,6 +149,16 @@ impl Window {
     /// Samples are decoded, though they are handed over as they are.
     pub(crate) fn expect_images(&mut self) {
         self.run = RUN_IMAGES;
+    }
+
+    /// Batches may be laid in the tier itself.
+    pub(crate) fn allow_rows(&mut self, rows: Rows) {
+        self.rows = Some(rows);
+    }
+
+    /// Whether reads stand still.
+    pub(crate) fn set_slow(&mut self, slow: bool) {
+        self.slow = slow;
     }
 
     /// Its clock begins where those of the others are, so that their ticks can be compared.
@@ -289,6 +314,9 @@ impl Window {
                     return None;
                 }
             }
+            if at >= self.depth {
+                self.open_ahead(at);
+            }
             let open = self.batches[at].slab.is_some();
             if open && !self.batches[at].postponed.is_empty() {
                 return Some(self.fetch_postponed(at));
@@ -321,8 +349,14 @@ impl Window {
         let batch = &self.batches[at];
         let counts = self.arrives || batch.slab.is_none();
         let leg = &self.legs[(batch.leg - self.current) as usize];
-        let run = self.run;
-        let mut tasks = Vec::with_capacity(run);
+        let fresh = batch.slab.as_ref().filter(|slab| slab.is_fresh());
+        let pages = fresh.filter(|_| self.is_quick(batch));
+        let page = |slot: usize| pages.map(|slab| slab.huge_page(batch.layout.offsets[slot]));
+        let (run, most) = match pages {
+            Some(_) => (RUN_PAGE, u64::MAX),
+            None => (self.run, RUN_BYTES),
+        };
+        let mut tasks = Vec::with_capacity(self.run);
         let mut bytes = 0;
         for slot in batch.fetched..batch.layout.ids.len() {
             let len = batch.layout.lengths[slot];
@@ -330,8 +364,8 @@ impl Window {
             let over = counts
                 && self.held_bytes + bytes + cost > self.readahead
                 && self.held_bytes + bytes > 0;
-            let full = tasks.len() == run || bytes + cost > RUN_BYTES && !tasks.is_empty();
-            if over || full {
+            let full = tasks.len() == run || bytes + cost > most && !tasks.is_empty();
+            if over || full || page(slot) != page(batch.fetched) {
                 break;
             }
             bytes += cost;
@@ -442,20 +476,70 @@ impl Window {
 
     /// Gives the first `depth` batches their slabs.
     fn open_slabs(&mut self) {
-        for batch in self.batches.iter_mut().take(self.depth) {
+        for at in 0..self.depth.min(self.batches.len()) {
+            let batch = &self.batches[at];
             // One with a bad sample is filled all the same, so that its slots end well.
             if batch.slab.is_some() || batch.failed.is_some() && batch.remaining == 0 {
                 continue;
             }
+            if let Some(row) = self.take_row(batch) {
+                self.open_row(at, row);
+                continue;
+            }
             match self.pool.take(batch.layout.total) {
-                Ok(slab) => {
-                    let slab = SlabWriter::new(slab);
-                    batch.layout.write_columns(&slab);
-                    batch.slab = Some(slab);
-                }
-                Err(error) => batch.failed = Some((0, error)),
+                Ok(slab) => self.batches[at].open(slab),
+                Err(error) => self.batches[at].failed = Some((0, error)),
             }
         }
+    }
+
+    /// Gives a later batch a row, if there can be one within what may be fetched ahead.
+    fn open_ahead(&mut self, at: usize) {
+        let batch = &self.batches[at];
+        if self.rows.is_none() || batch.slab.is_some() || batch.fetched > 0 {
+            return;
+        }
+        let ahead = self.batches.range(self.depth..at);
+        let rows = ahead.filter(|batch| batch.slab.is_some());
+        let bytes: usize = rows.map(|batch| batch.layout.total).sum();
+        let total = bytes + batch.layout.total;
+        if self.held_bytes + total as u64 <= self.readahead
+            && let Some(row) = self.take_row(batch)
+        {
+            self.open_row(at, row);
+        }
+    }
+
+    fn open_row(&mut self, at: usize, row: Row) {
+        let batch = &mut self.batches[at];
+        batch.layout.follow(&row);
+        batch.open(self.pool.adopt(row));
+    }
+
+    /// A row of the tier for all samples of a batch, if that is where they should be.
+    fn take_row(&self, batch: &Building) -> Option<Row> {
+        let rows = self.rows.as_ref()?;
+        let begun = batch.fetched > 0 || batch.failed.is_some();
+        if begun || !self.is_quick(batch) {
+            return None;
+        }
+        let open = self.batches.iter().filter(|batch| batch.slab.is_some());
+        if self.pool.out().saturating_sub(open.count()) > ROWS_OUT {
+            return None;
+        }
+        let leg = &self.legs[(batch.leg - self.current) as usize];
+        rows.take(&batch.layout, |slot| {
+            leg.next_use(batch.position + slot as u64)
+        })
+    }
+
+    /// Whether a batch is of large samples that are not made into anything, and come quickly.
+    fn is_quick(&self, batch: &Building) -> bool {
+        let layout = &batch.layout;
+        !self.arrives
+            && !self.slow
+            && self.run == RUN_SAMPLES
+            && layout.total >= layout.ids.len() * LARGE
     }
 
     /// Where the batch of some work is, unless it was given up meanwhile.

@@ -53,6 +53,7 @@ fn train(engine: &Engine, dataset: &Arc<Dataset>, seed: u64) {
         rank: None,
         preparation: None,
         lending: None,
+        gaps: false,
     };
     let job = engine.job(dataset.clone(), settings).unwrap();
     let sequence = epoch(dataset.index().len(), seed, 8);

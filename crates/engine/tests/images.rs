@@ -65,6 +65,7 @@ fn job(engine: &Engine, dataset: &Arc<Dataset>, cache_form: CacheForm, on_error:
         rank: None,
         preparation: Some(preparation),
         lending: None,
+        gaps: false,
     };
     engine.job(dataset.clone(), settings).unwrap()
 }
@@ -242,6 +243,7 @@ fn an_image_over_the_cap_names_the_setting() {
             cache_form: CacheForm::Auto,
         }),
         lending: None,
+        gaps: false,
     };
     let job = engine.job(dataset, settings).unwrap();
     job.begin("0", epoch(3, 0, 3), DRAWS).unwrap();

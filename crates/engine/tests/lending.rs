@@ -71,6 +71,7 @@ fn job(engine: &Engine, dataset: &Arc<Dataset>, cache_form: CacheForm) -> Job {
         max_bad_samples: 0,
         rank: None,
         preparation: None,
+        gaps: false,
         lending: Some(LendingSettings {
             max_pixels: 1 << 20,
             cache_form,

@@ -42,6 +42,7 @@ fn job(engine: &Engine, dataset: &Arc<Dataset>, on_error: OnError) -> Job {
                 rank: None,
                 preparation: None,
                 lending: None,
+                gaps: false,
             },
         )
         .unwrap()
@@ -270,6 +271,7 @@ fn a_sample_that_can_never_fit_is_refused_with_the_least_budget() {
         rank: None,
         preparation: None,
         lending: None,
+        gaps: false,
     };
     let error = engine(256 << 10, 1)
         .job(dataset.clone(), settings.clone())

@@ -201,10 +201,21 @@ impl Dataset {
     pub fn read_local(&self, sample: u32, into: &mut [IoSliceMut<'_>]) -> Result<(), Error> {
         match &self.reader {
             Reader::Local(local) => local.read(&self.index, sample, into),
-            Reader::Remote(_) => Err(Error::WrongRead {
-                is: "remote",
-                use_instead: "read_group",
-            }),
+            Reader::Remote(_) => Err(wrong_read()),
+        }
+    }
+
+    /// The same into one slice. `seen` gets all of its bytes, in order, piece by piece, while they
+    /// are hot in the core's cache; what it got is void if the read fails.
+    pub fn read_local_in_pieces(
+        &self,
+        sample: u32,
+        into: &mut [u8],
+        seen: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        match &self.reader {
+            Reader::Local(local) => local.read_in_pieces(&self.index, sample, into, seen),
+            Reader::Remote(_) => Err(wrong_read()),
         }
     }
 
@@ -322,5 +333,12 @@ impl Opening<'_> {
                 listing::is_stale(root.fd(), index).is_ok_and(|stale| !stale)
             }
         }
+    }
+}
+
+fn wrong_read() -> Error {
+    Error::WrongRead {
+        is: "remote",
+        use_instead: "read_group",
     }
 }

@@ -85,17 +85,60 @@ impl Local {
             rustix::io::readv(&file, slices)
         });
         let read = read.map_err(|error| Error::io(name, error))?;
-        if read == length {
+        check_size(&file, name, read, length)
+    }
+
+    /// Reads a whole file a piece at a time; `seen` gets each while it is hot in the core's cache.
+    pub(crate) fn read_in_pieces(
+        &self,
+        index: &Index,
+        sample: u32,
+        into: &mut [u8],
+        mut seen: impl FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        let length = index.length(sample)?;
+        if index.ranged() || length != into.len() as u64 || length <= PIECE as u64 {
+            self.read(index, sample, &mut [IoSliceMut::new(into)])?;
+            seen(into);
             return Ok(());
         }
-        // The size is asked for only now, to name it.
-        let found = rustix::fs::fstat(&file).map_or(read, |stat| stat.st_size as u64);
-        Err(Error::Size {
-            name: name.to_owned(),
-            found,
-            expected: length,
+        NAME.with_borrow_mut(|name| {
+            index.name_into(sample, name)?;
+            let file = open_file(&self.root, name)?;
+            let mut read = 0;
+            for piece in into.chunks_mut(PIECE) {
+                let is_last = read + piece.len() as u64 == length;
+                let mut beyond = [0];
+                let beyond = &mut beyond[..usize::from(is_last)];
+                let found = read_all(&mut [IoSliceMut::new(piece)], beyond, |slices, _| {
+                    rustix::io::readv(&file, slices)
+                });
+                let found = found.map_err(|error| Error::io(name.as_str(), error))?;
+                read += found;
+                if found != piece.len() as u64 {
+                    break;
+                }
+                seen(piece);
+            }
+            check_size(&file, name, read, length)
         })
     }
+}
+
+/// Small enough for a core's own cache, large enough for few calls.
+const PIECE: usize = 64 << 10;
+
+fn check_size(file: &OwnedFd, name: &str, read: u64, length: u64) -> Result<(), Error> {
+    if read == length {
+        return Ok(());
+    }
+    // The size is asked for only now, to name it.
+    let found = rustix::fs::fstat(file).map_or(read, |stat| stat.st_size as u64);
+    Err(Error::Size {
+        name: name.to_owned(),
+        found,
+        expected: length,
+    })
 }
 
 fn open_root(root: &Path) -> Result<OwnedFd, Error> {

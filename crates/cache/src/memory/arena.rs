@@ -89,6 +89,12 @@ pub(super) struct Reader {
     len: u64,
 }
 
+impl Span {
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+}
+
 impl Reader {
     pub(super) fn len(&self) -> u64 {
         self.len
@@ -195,6 +201,49 @@ impl Arena {
             tail,
             len,
             cursor: (head, 0),
+        })
+    }
+
+    /// Takes a span for each of `lens`, one right behind the other, of blocks that were never
+    /// used, and leaves `spare` of those; `None` when there are too few.
+    pub(super) fn take_row(
+        &self,
+        free: &mut Free,
+        lens: impl Iterator<Item = u64> + Clone,
+        spare: u64,
+    ) -> Option<Vec<Span>> {
+        let wanted: u64 = lens.clone().map(|len| self.blocks_of(len)).sum();
+        if wanted.saturating_add(spare) > u64::from(self.blocks - free.fresh) {
+            return None;
+        }
+        let span = |len| {
+            let head = free.fresh;
+            free.fresh += self.blocks_of(len) as u32;
+            let tail = free.fresh - 1;
+            for block in head..tail {
+                self.set_next(block, block + 1);
+            }
+            self.set_next(tail, END);
+            Span {
+                head,
+                tail,
+                len,
+                cursor: (head, 0),
+            }
+        };
+        Some(lens.map(span).collect())
+    }
+
+    /// Where a span begins among all blocks, in bytes.
+    pub(super) fn offset(&self, span: &Span) -> usize {
+        span.head as usize * self.block
+    }
+
+    /// Where a span's bytes begin; only their owner may touch them.
+    pub(super) fn pointer(&self, span: &Span) -> *mut u8 {
+        self.start(Run {
+            block: span.head,
+            len: 0,
         })
     }
 

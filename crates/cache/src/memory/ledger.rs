@@ -161,6 +161,13 @@ impl Ledger {
                 self.stats.hit_bytes += entry.len();
                 Found::Ready(slot, reader)
             }
+            None if matches!(entry.state, State::Away(_)) => {
+                // Whoever has it may have it for long: nobody waits for that.
+                let _ = self.let_go(slot);
+                self.starved = true;
+                self.stats.full += 1;
+                Found::Full
+            }
             None => {
                 entry.awaited = true;
                 self.stats.joined += 1;
@@ -262,7 +269,7 @@ impl Ledger {
             .is_some_and(|slot| matches!(self.table.entry(slot).state, State::Ready(_)))
     }
 
-    fn used(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         self.stats.capacity - self.arena.free_blocks(&self.free) * self.arena.block()
     }
 

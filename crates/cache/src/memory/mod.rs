@@ -17,6 +17,7 @@
 //! | `tier` | the handle that users have |
 //! | `sample` | `Held` and `Fill`: a sample in the hands of a reader or a writer |
 //! | `flight` | `Flight`: waiting for somebody else's fill |
+//! | `row` | `Row`: samples side by side, filled and used where they will stay |
 //! | `stats` | the figures |
 //!
 //! Bytes are read and written outside of the lock; it covers only table and policy.
@@ -25,12 +26,14 @@ mod arena;
 mod flight;
 mod keep;
 mod ledger;
+mod row;
 mod sample;
 mod stats;
 mod table;
 mod tier;
 
 pub use flight::{Flight, FlightResult};
+pub use row::{Row, Seal, Wanted};
 pub use sample::{Fill, Held};
 pub use stats::Stats;
 pub use tier::{Lookup, MemoryTier, Settings};

@@ -23,7 +23,7 @@ pub struct Stats {
     pub miss_bytes: u64,
     /// Lookups that met somebody else's read.
     pub joined: u64,
-    /// Lookups that found no room.
+    /// Lookups that found no room, or the sample in a row.
     pub full: u64,
     /// Samples that left to make room.
     pub evictions: u64,
@@ -33,5 +33,7 @@ pub struct Stats {
     pub refused: u64,
     /// Fills that were given up.
     pub aborted: u64,
+    /// Samples that were changed in a row, and forgotten.
+    pub spoiled: u64,
     pub peak_used: u64,
 }

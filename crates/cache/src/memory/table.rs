@@ -13,8 +13,9 @@ use forebay_policy::{Key, Next};
 
 use super::arena::Reader;
 
-/// The memory of the table for each block of the arena: a slot, and at most two buckets.
-pub(super) const BYTES_PER_BLOCK: u64 = size_of::<Entry>() as u64 + 2 * size_of::<u32>() as u64;
+/// The memory of the table for each block of the arena: a slot, its seal, and at most two buckets.
+pub(super) const BYTES_PER_BLOCK: u64 =
+    (size_of::<Entry>() + size_of::<u64>() + 2 * size_of::<u32>()) as u64;
 
 /// A number that no slot has.
 const NONE: u32 = u32::MAX;
@@ -25,6 +26,8 @@ pub(super) enum State {
     Vacant,
     /// A `Fill` has the bytes, so many of them.
     Filling(u64),
+    /// They lie in a `Row`, so many of them, which somebody else may write to.
+    Away(u64),
     /// The bytes are there; this is the table's own reader of them.
     Ready(Reader),
 }
@@ -54,7 +57,7 @@ impl Entry {
     pub(super) fn len(&self) -> u64 {
         match &self.state {
             State::Vacant => 0,
-            State::Filling(len) => *len,
+            State::Filling(len) | State::Away(len) => *len,
             State::Ready(reader) => reader.len(),
         }
     }
@@ -63,6 +66,8 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct Table {
     entries: Vec<Entry>,
+    /// For each slot the checksum that its bytes must have before they are used, or 0.
+    seals: Vec<u64>,
     vacant: u32,
     live: u32,
     /// A slot's number plus one, so that untouched zeroes are empty.
@@ -75,6 +80,7 @@ impl Table {
         let buckets = (most as usize).next_power_of_two().max(2);
         Table {
             entries: Vec::with_capacity(most as usize),
+            seals: vec![0; most as usize],
             vacant: NONE,
             live: 0,
             buckets: vec![0; buckets],
@@ -98,6 +104,14 @@ impl Table {
 
     pub(super) fn entry_mut(&mut self, slot: u32) -> &mut Entry {
         &mut self.entries[slot as usize]
+    }
+
+    pub(super) fn seal(&self, slot: u32) -> u64 {
+        self.seals[slot as usize]
+    }
+
+    pub(super) fn set_seal(&mut self, slot: u32, seal: u64) {
+        self.seals[slot as usize] = seal;
     }
 
     pub(super) fn find(&self, key: Key) -> Option<u32> {
@@ -173,6 +187,9 @@ impl Table {
     pub(super) fn vacate(&mut self, slot: u32) -> State {
         if self.entry(slot).listed {
             self.unlist(slot);
+        }
+        if self.seal(slot) != 0 {
+            self.set_seal(slot, 0);
         }
         let vacant = self.vacant;
         let entry = self.entry_mut(slot);

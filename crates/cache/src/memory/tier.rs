@@ -19,6 +19,7 @@ use forebay_policy::{Key, Next, Policy};
 use super::arena::{Arena, LINK_BYTES, MOST_BLOCKS};
 use super::flight::Flight;
 use super::ledger::{Afterwards, Found, Ledger};
+use super::row::{Row, Wanted};
 use super::sample::{Fill, Held};
 use super::stats::Stats;
 use super::table::BYTES_PER_BLOCK;
@@ -70,7 +71,7 @@ pub enum Lookup {
     Fill(Fill),
     /// Somebody else reads it.
     Busy(Flight),
-    /// There is no room now: look again when something was let go.
+    /// There is no room now, or the sample is in a row: look again when something was let go.
     Full,
 }
 
@@ -121,28 +122,49 @@ impl MemoryTier {
     pub fn lookup(&self, key: Key, len: u64, next: Next) -> Result<Lookup, Error> {
         self.check_fits(len)?;
         let inner = &self.inner;
-        let mut ledger = inner.lock();
-        let found = ledger.lookup(key, len, next);
-        let generation = match found {
-            Found::Filling(slot) => ledger.generation(slot),
-            _ => 0,
-        };
-        drop(ledger);
-        Ok(match found {
-            Found::Ready(slot, reader) => {
-                Lookup::Hit(Held::new(Arc::clone(inner), slot, reader, true))
-            }
-            Found::New(slot, span) => Lookup::Fill(Fill::new(Arc::clone(inner), slot, len, span)),
-            Found::Filling(slot) => Lookup::Busy(Flight::new(Arc::clone(inner), slot, generation)),
-            Found::Full => Lookup::Full,
-        })
+        loop {
+            let mut ledger = inner.lock();
+            let found = ledger.lookup(key, len, next);
+            let (generation, seal) = match found {
+                Found::Filling(slot) => (ledger.generation(slot), 0),
+                Found::Ready(slot, _) => (0, ledger.table.seal(slot)),
+                _ => (0, 0),
+            };
+            drop(ledger);
+            return Ok(match found {
+                Found::Ready(slot, reader) => {
+                    let held = Held::new(Arc::clone(inner), slot, reader, true);
+                    if !held.is_as_sealed(seal) {
+                        continue;
+                    }
+                    Lookup::Hit(held)
+                }
+                Found::New(slot, span) => {
+                    Lookup::Fill(Fill::new(Arc::clone(inner), slot, len, span))
+                }
+                Found::Filling(slot) => {
+                    Lookup::Busy(Flight::new(Arc::clone(inner), slot, generation))
+                }
+                Found::Full => Lookup::Full,
+            });
+        }
+    }
+
+    /// Room for samples side by side, behind `head` bytes of the user's own: for as long as no
+    /// memory was used twice, none of them is here, all may be kept and the reserve is left alone.
+    pub fn take_row(&self, head: u64, samples: &[Wanted]) -> Option<Row> {
+        Row::take(&self.inner, head, samples)
     }
 
     /// The sample if its bytes are here, whatever their length; wanted again at `next`.
     pub fn find(&self, key: Key, next: Next) -> Option<Held> {
         let inner = &self.inner;
-        let (slot, reader) = inner.lock().find(key, next)?;
-        Some(Held::new(Arc::clone(inner), slot, reader, true))
+        let mut ledger = inner.lock();
+        let (slot, reader) = ledger.find(key, next)?;
+        let seal = ledger.table.seal(slot);
+        drop(ledger);
+        let held = Held::new(Arc::clone(inner), slot, reader, true);
+        held.is_as_sealed(seal).then_some(held)
     }
 
     /// An error if a sample of `len` bytes can never be here, whatever else leaves.

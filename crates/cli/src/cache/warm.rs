@@ -190,6 +190,7 @@ fn start_job(
         rank: None,
         preparation: None,
         lending: None,
+        gaps: false,
     };
     let job = engine.job(dataset.clone(), settings);
     Ok((engine, job.map_err(|error| failed(&error))?))

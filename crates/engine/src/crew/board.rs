@@ -116,6 +116,13 @@ impl Board {
         queues.push((number, employer));
     }
 
+    /// Whether there is more than one queue.
+    pub(crate) fn is_shared(&self) -> bool {
+        let queues = self.queues.read().expect("the board's lock");
+        let alive = |(_, employer): &&Queue| employer.strong_count() > 0;
+        queues.iter().filter(alive).nth(1).is_some()
+    }
+
     /// The ranks of a plan on that dataset that are at home here, ascending.
     pub(crate) fn ranks_on(&self, dataset: u32) -> Vec<u32> {
         let queues = self.queues.read().expect("the board's lock");

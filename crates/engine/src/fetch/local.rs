@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use forebay_cache::log::Want;
-use forebay_cache::{Fill, Flight, FlightResult, Held, Lookup};
+use forebay_cache::{Fill, Flight, FlightResult, Held, Lookup, Row, Seal};
 
 use super::bad::{self, Cause};
 use super::{count_hit, count_read, decoded, finish, logged, read_local};
@@ -24,23 +24,28 @@ const PATIENCE: Duration = Duration::from_millis(100);
 ///
 /// One who is there to load leaves it to others to make something of what needs to be made.
 pub(crate) fn local(desk: &Desk, fetch: Fetch, kind: Kind) {
-    let into_slab = fetch.slab.is_some();
+    let Fetch { place, tasks, slab } = fetch;
+    let into_slab = slab.is_some();
     let watch = Watch::begin();
     let target = Target {
-        slab: fetch.slab.as_ref(),
+        slab: slab.as_ref(),
         loads_only: kind == Kind::Load,
     };
     let mut wants = Vec::new();
-    let mut outcomes = Vec::with_capacity(fetch.tasks.len());
-    for task in &fetch.tasks {
-        match from_log(desk, fetch.place, task, into_slab) {
+    let mut outcomes = Vec::with_capacity(tasks.len());
+    for task in &tasks {
+        match from_log(desk, place, task, into_slab) {
             Some(want) => wants.push(want),
             None => outcomes.push((*task, sample(desk, task, target, &watch))),
         }
     }
-    watch.end(&desk.counters);
+    if let Some(slow) = watch.end(&desk.counters) {
+        desk.window().set_slow(slow);
+    }
     logged::ask(desk, wants);
-    finish(desk, fetch.place, into_slab, outcomes);
+    // A row ends with its last user, not with a thread that is done with it.
+    drop(slab);
+    finish(desk, place, into_slab, outcomes);
 }
 
 /// Where a sample goes.
@@ -65,6 +70,14 @@ fn from_log(desk: &Desk, place: Place, task: &Task, into_slab: bool) -> Option<W
 fn sample(desk: &Desk, task: &Task, target: Target<'_>, watch: &Watch) -> Outcome {
     if bad::is_known(desk, task) {
         return stand_in(desk, task);
+    }
+    if let Some(slab) = target.slab
+        && let Some(row) = slab.row()
+    {
+        return match fill_row(desk, task, slab, row, watch) {
+            Ok(()) => Outcome::Placed,
+            Err(cause) => bad(desk, task, cause),
+        };
     }
     let found = match find(desk, task) {
         Ok(found) => found,
@@ -160,6 +173,25 @@ fn wait(desk: &Desk, flight: &Flight) -> Option<Held> {
             FlightResult::TimedOut => {}
         }
     }
+}
+
+/// Into the slab, which is where it will stay.
+fn fill_row(
+    desk: &Desk,
+    task: &Task,
+    slab: &SlabWriter,
+    row: &Row,
+    watch: &Watch,
+) -> Result<(), Cause> {
+    in_slot(slab, task, |slot| {
+        let mut seal = Seal::default();
+        let dataset = &desk.dataset;
+        watch.read(|| dataset.read_local_in_pieces(task.id, slot, |piece| seal.add(piece)))?;
+        row.seal(task.slot, seal);
+        Ok::<_, forebay_origin::Error>(())
+    })?;
+    count_read(desk, task);
+    Ok(())
 }
 
 /// By way of the slab: it is memory that was used before, in one piece, and hot when it is

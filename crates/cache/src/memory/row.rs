@@ -1,0 +1,375 @@
+//! A row: samples side by side in the tier, read into the very place where they will stay.
+//!
+//! ```text
+//!   blocks   | head | a   a   a . | b   b . | c   c   c |      one piece of memory that was
+//!                     ^ each sample begins at a block          never used before
+//! ```
+//!
+//! While the tier fills for the first time, a batch need not be copied: its samples are read into
+//! a row, the user gets the row itself, and when the user is done the samples stay where they
+//! are. The row is the one owner of its blocks, so the user may write to them. Therefore:
+//! - a sample in a row is nobody else's; a lookup answers as if there were no room;
+//! - when its bytes are complete it is *sealed* with their checksum, and the first lookup after
+//!   the row is gone compares. One that was changed is forgotten and read again.
+//!
+//! One that was never sealed goes with the row.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crc_fast::{CrcAlgorithm, Digest};
+use forebay_policy::{Candidate, Key, Next};
+
+use super::arena::Span;
+use super::ledger::{Afterwards, Ledger};
+use super::table::State;
+use super::tier::Inner;
+
+/// A sample for a row.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    pub key: Key,
+    pub len: u64,
+    pub next: Next,
+}
+
+/// See the module's text.
+pub struct Row {
+    inner: Arc<Inner>,
+    /// `None` only while dropping.
+    head: Option<Span>,
+    samples: Vec<Place>,
+    len: usize,
+}
+
+/// A sample's part of a row.
+pub(super) struct Place {
+    slot: u32,
+    span: Span,
+    /// 0 until its bytes are complete.
+    seal: AtomicU64,
+}
+
+impl Row {
+    pub(super) fn take(inner: &Arc<Inner>, head: u64, samples: &[Wanted]) -> Option<Row> {
+        let mut spans = inner.lock().take_row(head, samples)?.into_iter();
+        let (_, head) = spans.next()?;
+        let samples: Vec<Place> = spans
+            .map(|(slot, span)| Place {
+                slot,
+                span,
+                seal: AtomicU64::new(0),
+            })
+            .collect();
+        let arena = &inner.arena;
+        let last = samples.last().map_or(&head, |last| &last.span);
+        Some(Row {
+            len: arena.offset(last) - arena.offset(&head) + last.len() as usize,
+            inner: Arc::clone(inner),
+            head: Some(head),
+            samples,
+        })
+    }
+
+    fn head(&self) -> &Span {
+        self.head.as_ref().expect("a head until dropped")
+    }
+
+    /// Where its bytes begin. They are the owner's to write, as long as the row lives.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.inner.arena.pointer(self.head())
+    }
+
+    /// From the head's first byte to the last sample's last.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where each sample begins, counted from the head's first byte.
+    pub fn offsets(&self) -> impl Iterator<Item = usize> {
+        let arena = &self.inner.arena;
+        let base = arena.offset(self.head());
+        let samples = self.samples.iter();
+        samples.map(move |place| arena.offset(&place.span) - base)
+    }
+
+    /// The bytes of a sample are complete, and those of the seal: it can outlive the row.
+    pub fn seal(&self, sample: usize, seal: Seal) {
+        let place = &self.samples[sample];
+        assert_eq!(seal.0.get_amount(), place.span.len(), "all of the sample");
+        place.seal.store(seal.number(), Ordering::Release);
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        let samples = std::mem::take(&mut self.samples);
+        let after = self.inner.lock().end_row(self.head.take(), samples);
+        self.inner.finish(after);
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row")
+            .field("len", &self.len)
+            .field("samples", &self.samples.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The checksum of a sample's bytes, made as they come.
+#[derive(Debug)]
+pub struct Seal(Digest);
+
+impl Default for Seal {
+    fn default() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc64Nvme))
+    }
+}
+
+impl Seal {
+    /// The bytes that follow those it has seen.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Never 0.
+    fn number(&self) -> u64 {
+        self.0.finalize().max(1)
+    }
+
+    /// Of bytes that are all there.
+    pub(super) fn of(bytes: &[u8]) -> u64 {
+        let mut seal = Seal::default();
+        seal.add(bytes);
+        seal.number()
+    }
+}
+
+impl Ledger {
+    /// The head's span, and for each sample its slot and span. The head has no slot: 0.
+    fn take_row(&mut self, head: u64, samples: &[Wanted]) -> Option<Vec<(u32, Span)>> {
+        // In a file other processes map it, and its pages cost more than a copy.
+        if self.arena.file().is_some() {
+            return None;
+        }
+        for &Wanted { key, len, next } in samples {
+            let size = self.arena.blocks_of(len) * self.arena.block();
+            let candidate = Candidate { key, size, next };
+            if self.table.find(key).is_some() || !self.policy.admit(candidate) {
+                return None;
+            }
+        }
+        let reserve = u64::from(self.arena.blocks()) - self.limit;
+        let lens = std::iter::once(head).chain(samples.iter().map(|wanted| wanted.len));
+        let spans = self.arena.take_row(&mut self.free, lens, reserve)?;
+        let mut row = Vec::with_capacity(spans.len());
+        let mut twice = false;
+        for (at, span) in spans.into_iter().enumerate() {
+            let slot = match at.checked_sub(1).map(|at| samples[at]) {
+                None => 0,
+                Some(Wanted { key, .. }) if twice || self.table.find(key).is_some() => {
+                    twice = true;
+                    self.arena.give(&mut self.free, span);
+                    continue;
+                }
+                Some(Wanted { key, len, next }) => {
+                    let slot = self.table.insert(key, len, next);
+                    self.table.entry_mut(slot).state = State::Away(len);
+                    self.held += self.arena.blocks_of(len);
+                    slot
+                }
+            };
+            row.push((slot, span));
+        }
+        if twice {
+            // The same sample two times in one row: it has one place only.
+            for (at, (slot, span)) in row.into_iter().enumerate() {
+                if at > 0 {
+                    self.leave_row(slot);
+                }
+                self.arena.give(&mut self.free, span);
+            }
+            return None;
+        }
+        self.stats.misses += samples.len() as u64;
+        self.stats.miss_bytes += samples.iter().map(|wanted| wanted.len).sum::<u64>();
+        self.stats.peak_used = self.stats.peak_used.max(self.used());
+        Some(row)
+    }
+
+    /// A sample that has no bytes is gone.
+    fn leave_row(&mut self, slot: u32) {
+        self.held -= self.arena.blocks_of(self.table.entry(slot).len());
+        self.table.vacate(slot);
+    }
+
+    fn end_row(&mut self, head: Option<Span>, samples: Vec<Place>) -> Afterwards {
+        if let Some(head) = head {
+            self.arena.give(&mut self.free, head);
+        }
+        for Place { slot, span, seal } in samples {
+            match seal.into_inner() {
+                0 => {
+                    self.stats.aborted += 1;
+                    self.leave_row(slot);
+                    self.arena.give(&mut self.free, span);
+                }
+                seal => {
+                    self.table.entry_mut(slot).state = State::Ready(self.arena.share(span));
+                    self.table.set_seal(slot, seal);
+                    let _ = self.let_go(slot);
+                }
+            }
+        }
+        self.room()
+    }
+
+    /// A held sample is not what it was.
+    pub(super) fn spoil(&mut self, slot: u32) {
+        let len = self.table.entry(slot).len();
+        self.stats.spoiled += 1;
+        self.stats.hits -= 1;
+        self.stats.hit_bytes -= len;
+        if self.table.entry(slot).listed {
+            self.forget_slot(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Lookup, MemoryTier, Settings};
+
+    const LEN: usize = 5000;
+
+    fn tier(samples: u64) -> MemoryTier {
+        tier_with("lru", samples, 0)
+    }
+
+    fn tier_with(policy: &str, samples: u64, reserve: u64) -> MemoryTier {
+        let policy = crate::policy_by_name(policy, crate::PolicySettings::default()).unwrap();
+        MemoryTier::new(Settings {
+            budget: (64 << 10) + samples * 2 * 4300,
+            reserve,
+            policy,
+            shared: false,
+        })
+        .unwrap()
+    }
+
+    fn wanted(keys: impl IntoIterator<Item = Key>) -> Vec<Wanted> {
+        let one = |key| Wanted {
+            key,
+            len: LEN as u64,
+            next: Some(key),
+        };
+        keys.into_iter().map(one).collect()
+    }
+
+    #[allow(unsafe_code)]
+    fn bytes(row: &Row, sample: usize) -> &mut [u8] {
+        let offset = row.offsets().nth(sample).unwrap();
+        // SAFETY: within the row, which lives, and each test has one part of it at a time.
+        unsafe { std::slice::from_raw_parts_mut(row.as_ptr().add(offset), LEN) }
+    }
+
+    fn fill(row: &Row, sample: usize) {
+        bytes(row, sample).fill(sample as u8 + 1);
+        let mut seal = Seal::default();
+        bytes(row, sample)
+            .chunks(999)
+            .for_each(|part| seal.add(part));
+        row.seal(sample, seal);
+    }
+
+    fn found(tier: &MemoryTier, key: Key) -> Option<Vec<u8>> {
+        match tier.lookup(key, LEN as u64, None).unwrap() {
+            Lookup::Hit(held) => Some(held.slices().flatten().copied().collect()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn what_was_sealed_stays_and_the_rest_goes_with_the_row() {
+        let tier = tier(10);
+        let row = tier.take_row(100, &wanted(0..3)).unwrap();
+        assert_eq!(row.offsets().collect::<Vec<_>>(), [4096, 12288, 20480]);
+        assert_eq!(row.len(), 20480 + LEN);
+        fill(&row, 0);
+        fill(&row, 2);
+        drop(row);
+        assert_eq!(found(&tier, 0), Some(vec![1; LEN]));
+        assert_eq!(found(&tier, 1), None);
+        assert_eq!(found(&tier, 2), Some(vec![3; LEN]));
+        let stats = tier.stats();
+        assert_eq!((stats.entries, stats.aborted, stats.spoiled), (2, 2, 0));
+    }
+
+    #[test]
+    fn what_the_user_changed_is_forgotten_and_what_was_not_is_found_again_and_again() {
+        let tier = tier(10);
+        let row = tier.take_row(0, &wanted(0..2)).unwrap();
+        (0..2).for_each(|sample| fill(&row, sample));
+        bytes(&row, 0)[LEN - 1] ^= 1;
+        drop(row);
+        assert!(tier.contains(0));
+        assert_eq!(found(&tier, 0), None);
+        assert!(!tier.contains(0));
+        for _ in 0..2 {
+            assert_eq!(found(&tier, 1), Some(vec![2; LEN]));
+        }
+        let stats = tier.stats();
+        assert_eq!((stats.spoiled, stats.hits, stats.held_bytes), (1, 2, 0));
+    }
+
+    #[test]
+    fn a_sample_in_a_row_is_nobody_elses() {
+        let tier = tier(10);
+        let row = tier.take_row(0, &wanted(0..2)).unwrap();
+        fill(&row, 0);
+        assert!(!tier.contains(0));
+        assert!(matches!(tier.lookup(0, LEN as u64, None), Ok(Lookup::Full)));
+        assert!(tier.take_row(0, &wanted(1..3)).is_none());
+        assert!(tier.forget(0));
+        drop(row);
+        assert!(!tier.contains(0), "it was forgotten meanwhile");
+        assert_eq!(tier.stats().used, 0);
+    }
+
+    #[test]
+    fn rows_end_where_memory_was_used_before_and_leave_the_reserve() {
+        for reserve in [0, 10 * 4096] {
+            let tier = tier_with("lru", 20, reserve);
+            let blocks = (tier.stats().capacity - reserve) / 4096;
+            let rows: Vec<_> = (0..)
+                .map_while(|at| tier.take_row(0, &wanted(2 * at..2 * at + 2)))
+                .collect();
+            assert_eq!(rows.len() as u64, blocks / 5, "a head and two samples each");
+            drop(rows);
+            assert_eq!(tier.stats().used, 0);
+            assert!(tier.take_row(0, &wanted(100..103)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_sample_that_is_there_or_comes_twice_or_will_not_stay_makes_no_row() {
+        let tier = tier(10);
+        tier.take_row(0, &wanted([1])).inspect(|row| fill(row, 0));
+        assert!(tier.take_row(0, &wanted([0, 1])).is_none());
+        let used = tier.stats().used;
+        assert!(tier.take_row(0, &wanted([5, 6, 5])).is_none());
+        let after = tier.stats();
+        assert_eq!((after.used, after.entries, after.held_bytes), (used, 1, 0));
+        assert!(!tier.contains(6));
+        let keeps_nothing = tier_with("none", 10, 0);
+        assert!(keeps_nothing.take_row(0, &wanted([1])).is_none());
+    }
+}
