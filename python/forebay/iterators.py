@@ -328,7 +328,7 @@ class EngineIterator(Iterator[Any]):
                 return
             block, lengths, gaps, labels, ids, lent = raw
             data = from_dlpack(block)
-            if gaps:  # of a job that was made for another way
+            if gaps and lengths:  # of a job that was made for another way
                 apart = _cut(data, lengths, gaps)
                 data, lengths = torch.cat(apart), [len(sample) for sample in apart]
             packed = self._packed(data, lengths)
@@ -408,10 +408,10 @@ class EngineIterator(Iterator[Any]):
 
     def _watch_slabs(self) -> None:
         loader = self._loader
-        if not loader.warned_of_slabs and self._job.slabs_out > loader.depth + _KEPT_BATCHES:
+        if not loader.warned_of_slabs and self._job.batches_out > _KEPT_BATCHES:
             loader.warned_of_slabs = True
             warnings.warn(
-                f"{self._job.slabs_out} batches are still referred to; each keeps its memory. "
+                f"{self._job.batches_out} batches are still referred to; each keeps its memory. "
                 "Copy what you keep (tensor.clone()) if memory runs short.",
                 stacklevel=4,
             )

@@ -444,10 +444,11 @@ class DataLoader:
 
     # -- what the iterators need ------------------------------------------------------
 
-    def borrow_job(self, gaps: bool) -> tuple[_forebay.Engine, _forebay.Job]:
+    def borrow_job(self, gaps: bool = False) -> tuple[_forebay.Engine, _forebay.Job]:
         """A job of this process's engine: a spare one, or a new one.
 
-        ``gaps``: raw samples may lie apart in their batch, which may save a copy of them. The borrower holds the engine too: without it, nobody works for the job.
+        The borrower holds the engine too: without it, nobody works for the job. ``gaps``: raw
+        samples may lie apart in their batch, which may save a copy of them.
         """
         engine = self._engine.start()
         while True:

@@ -394,10 +394,10 @@ impl Job {
         }
     }
 
-    /// Batch buffers that are filling, ready or with the user.
+    /// Batches that the user still refers to.
     #[getter]
-    fn slabs_out(&self) -> PyResult<usize> {
-        Ok(self.0.get()?.slabs_out())
+    fn batches_out(&self) -> PyResult<usize> {
+        Ok(self.0.get()?.batches_out())
     }
 
     /// Batches of this epoch that were taken so far, those that failed included.

@@ -74,9 +74,11 @@ def test_batches_outlive_their_loader(large):
 
 def test_samples_are_tensors_of_their_own_length(large):
     for samples, labels, _ in make(forebay.FileFolder(large)):
-        assert isinstance(samples, list) and len(samples) == len(labels)
+        assert isinstance(samples, list)
+        assert len(samples) == len(labels)
         for sample in samples:
-            assert sample.dtype == torch.uint8 and sample.is_contiguous()
+            assert sample.dtype == torch.uint8
+            assert sample.is_contiguous()
             assert sample.resize_(10).shape == (10,)  # nothing else holds on to its form
 
 

@@ -493,9 +493,9 @@ impl Job {
         self.desk.window().taken()
     }
 
-    /// Batch buffers that are filling, ready or with the user.
-    pub fn slabs_out(&self) -> usize {
-        self.desk.pool.out()
+    /// Batches that the user still refers to.
+    pub fn batches_out(&self) -> usize {
+        self.desk.window().with_user()
     }
 
     /// Figures so far.

@@ -184,6 +184,12 @@ impl Window {
             .sum()
     }
 
+    /// Batches that the user has.
+    pub(crate) fn with_user(&self) -> usize {
+        let open = self.batches.iter().filter(|batch| batch.slab.is_some());
+        self.pool.out().saturating_sub(open.count())
+    }
+
     /// Batches delivered since `begin`, failed ones included.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
@@ -520,11 +526,7 @@ impl Window {
     fn take_row(&self, batch: &Building) -> Option<Row> {
         let rows = self.rows.as_ref()?;
         let begun = batch.fetched > 0 || batch.failed.is_some();
-        if begun || !self.is_quick(batch) {
-            return None;
-        }
-        let open = self.batches.iter().filter(|batch| batch.slab.is_some());
-        if self.pool.out().saturating_sub(open.count()) > ROWS_OUT {
+        if begun || !self.is_quick(batch) || self.with_user() > ROWS_OUT {
             return None;
         }
         let leg = &self.legs[(batch.leg - self.current) as usize];
