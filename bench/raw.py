@@ -1,7 +1,9 @@
 """Raw bytes from class folders, page cache warm: forebay against torch's DataLoader.
 
 Every contender runs in a process of its own, in turn, several times over; the best of each
-counts, since what a busy machine adds is not the loader's. Its first epoch (with the start
+counts, since what a busy machine adds is not the loader's. A whole first epoch of another loader
+goes before, untimed: memory that lies free may be the host's, and come back slowly, whoever asks
+for it; just after use it is the machine's own. The contender's first epoch (with the start
 of its threads or workers) and its later ones are told apart. All feed the same consumer,
 which touches one byte of every 4 KiB page, by the cheapest way that the form of the batch
 allows. What the consumer's thread spends on the hand-over is measured in an epoch of its own,
@@ -24,12 +26,9 @@ from typing import Any
 
 import images
 import loaders
-import memory
 from report import Progress, example, save, table, tree_cpu
 
 PAGE = 4096
-# The dataset, the slabs, and some.
-WARM = 1600 << 20
 
 
 def touch(batch: Any) -> int:
@@ -107,7 +106,11 @@ def life(root: Path, contender: loaders.Contender, touching: bool) -> dict[str, 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     make = loaders.loader(root, contender)
-    memory.hold(WARM)
+    before = make()
+    epoch(before, touching)
+    getattr(before, "close", lambda: None)()
+    del before
+    gc.collect()
     start, cpu = time.perf_counter(), tree_cpu()
     loader = make()
     made, made_cpu = time.perf_counter() - start, tree_cpu() - cpu

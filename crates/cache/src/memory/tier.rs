@@ -120,11 +120,21 @@ impl MemoryTier {
     /// When several look for it at once, one fills it and the last one's `next` counts. A sample
     /// that is there with another length has changed: it is dropped and counts as missing.
     pub fn lookup(&self, key: Key, len: u64, next: Next) -> Result<Lookup, Error> {
+        self.lookup_by(len, |ledger| ledger.lookup(key, len, next))
+    }
+
+    /// The same, but a sample that is not here and would not be kept is `Full`: it need not pass
+    /// through the tier. Several who look for such a one at once all read it.
+    pub fn lookup_to_keep(&self, key: Key, len: u64, next: Next) -> Result<Lookup, Error> {
+        self.lookup_by(len, |ledger| ledger.lookup_to_keep(key, len, next))
+    }
+
+    fn lookup_by(&self, len: u64, look: impl Fn(&mut Ledger) -> Found) -> Result<Lookup, Error> {
         self.check_fits(len)?;
         let inner = &self.inner;
         loop {
             let mut ledger = inner.lock();
-            let found = ledger.lookup(key, len, next);
+            let found = look(&mut ledger);
             let (generation, seal) = match found {
                 Found::Filling(slot) => (ledger.generation(slot), 0),
                 Found::Ready(slot, _) => (0, ledger.table.seal(slot)),

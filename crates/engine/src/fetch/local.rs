@@ -30,6 +30,7 @@ pub(crate) fn local(desk: &Desk, fetch: Fetch, kind: Kind) {
     let target = Target {
         slab: slab.as_ref(),
         loads_only: kind == Kind::Load,
+        only_to_keep: into_slab && is_alone(desk),
     };
     let mut wants = Vec::new();
     let mut outcomes = Vec::with_capacity(tasks.len());
@@ -55,6 +56,15 @@ struct Target<'a> {
     slab: Option<&'a SlabWriter>,
     /// Into the tier and no further, as long as there is room.
     loads_only: bool,
+    /// Into the tier only if it stays there.
+    only_to_keep: bool,
+}
+
+/// Whether samples go straight into their slab but for the tier, and nobody else may want them at
+/// the same time.
+fn is_alone(desk: &Desk) -> bool {
+    let is_raw = desk.preparation.is_none() && desk.lending.is_none() && desk.log.is_none();
+    is_raw && !desk.plant.board.is_shared()
 }
 
 /// What to ask the log for, if the sample is there and not in memory.
@@ -79,7 +89,7 @@ fn sample(desk: &Desk, task: &Task, target: Target<'_>, watch: &Watch) -> Outcom
             Err(cause) => bad(desk, task, cause),
         };
     }
-    let found = match find(desk, task) {
+    let found = match find(desk, task, target.only_to_keep) {
         Ok(found) => found,
         Err(error) => return Outcome::Failed(error),
     };
@@ -132,19 +142,21 @@ enum Found {
     There(Stock),
     /// Nothing: it is this thread's to read.
     Fill(Fill),
-    /// Everything in it is held.
+    /// Everything in it is held, or the sample would not stay there.
     NoRoom,
 }
 
-fn find(desk: &Desk, task: &Task) -> Result<Found, Error> {
+fn find(desk: &Desk, task: &Task, only_to_keep: bool) -> Result<Found, Error> {
     if let Some(image) = decoded(desk, task) {
         return Ok(Found::There(image));
     }
     loop {
-        let lookup = desk
-            .plant
-            .tier
-            .lookup(desk.key(task.id), task.len, task.next)?;
+        let (tier, key) = (&desk.plant.tier, desk.key(task.id));
+        let lookup = if only_to_keep {
+            tier.lookup_to_keep(key, task.len, task.next)?
+        } else {
+            tier.lookup(key, task.len, task.next)?
+        };
         let held = match lookup {
             Lookup::Hit(held) => held,
             Lookup::Fill(fill) => {
