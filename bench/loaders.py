@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 BATCH = 256
-MEMORY = "2GiB"
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,8 @@ class Contender:
     workers: int = 0
     form: str = "list"
     epochs: int = 4
+    # Forebay's: for all samples, unless it says otherwise.
+    memory: str = "2GiB"
 
     def missing(self) -> bool:
         """Whether the package it needs is not installed."""
@@ -43,6 +44,7 @@ class Contender:
 
 
 FOREBAY = Contender("forebay, 2 threads", "forebay", 2)
+FOREBAYS = [FOREBAY, Contender("the same, memory for a twentieth", "forebay", 2, memory="64MiB")]
 TORCH = [
     Contender(f"torch, {workers} workers, {form}", "torch", workers, form)
     for workers, form in [
@@ -169,7 +171,7 @@ def torch_loader(root: Path, contender: Contender) -> Any:
 
 
 def forebay_loader(root: Path, contender: Contender) -> Any:
-    """Ours: memory for all samples, so later epochs come from there."""
+    """Ours; with memory for all samples later epochs come from there."""
     import forebay
 
     dataset = forebay.FileFolder(root)
@@ -179,7 +181,7 @@ def forebay_loader(root: Path, contender: Contender) -> Any:
         shuffle=True,
         num_workers=contender.workers,
         seed=1,
-        memory=MEMORY,
+        memory=contender.memory,
     )
 
 

@@ -1,20 +1,22 @@
 //! The least that a first epoch can take, without a loader: `keep DIR [THREADS]`.
 //!
-//! Each file of DIR's class folders is read once, in a shuffled order, into memory that is its own
-//! from then on, and copied into a batch that is used again: what a cache that fills and hands out
-//! copies cannot do without. Tells samples a second.
+//! Each file of DIR's class folders is read once, in a shuffled order, into fresh memory that is
+//! its own from then on: what a cache that fills cannot do without. A thread takes as many files at
+//! a time as fill a huge page, since two that come to a fresh one both clear it. Tells samples a
+//! second.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use memmap2::{Advice, MmapMut};
 
-const BATCHES: usize = 100 << 20;
 const PAGE: usize = 4096;
+const HUGE: usize = 2 << 20;
 
 fn memory(bytes: usize) -> std::io::Result<MmapMut> {
     let map = MmapMut::map_anon(bytes)?;
@@ -40,19 +42,32 @@ fn files(root: &str) -> std::io::Result<Vec<(PathBuf, usize)>> {
     Ok(found)
 }
 
-/// Reads its files into `kept`, one after another, and copies each into `batches`.
-fn work(files: &[(PathBuf, usize)], mut kept: &mut [u8], batches: &mut [u8]) {
-    let mut place = 0;
-    for (path, length) in files {
-        let (own, rest) = kept.split_at_mut(length.next_multiple_of(PAGE));
-        kept = rest;
-        let mut file = File::open(path).expect("a file that was listed");
-        file.read_exact(&mut own[..*length]).expect("its bytes");
-        if place + length > batches.len() {
-            place = 0;
+/// Files, and the memory that they are read into, side by side.
+type Run<'a> = (&'a [(PathBuf, usize)], &'a mut [u8]);
+
+/// Cuts `kept` where a file begins in another huge page than the one before.
+fn runs<'a>(mut files: &'a [(PathBuf, usize)], mut kept: &'a mut [u8]) -> Vec<Run<'a>> {
+    let base = kept.as_ptr() as usize;
+    let (mut runs, mut start) = (Vec::new(), base);
+    while !files.is_empty() {
+        let (mut count, mut end) = (0, start);
+        while count < files.len() && end / HUGE == start / HUGE {
+            end += files[count].1.next_multiple_of(PAGE);
+            count += 1;
         }
-        batches[place..place + length].copy_from_slice(&own[..*length]);
-        place += length.next_multiple_of(PAGE);
+        let (own, rest) = kept.split_at_mut(end - start);
+        runs.push((&files[..count], own));
+        (files, kept, start) = (&files[count..], rest, end);
+    }
+    runs
+}
+
+fn work((files, mut own): Run<'_>) {
+    for (path, length) in files {
+        let (place, rest) = own.split_at_mut(length.next_multiple_of(PAGE));
+        own = rest;
+        let mut file = File::open(path).expect("a file that was listed");
+        file.read_exact(&mut place[..*length]).expect("its bytes");
     }
 }
 
@@ -61,28 +76,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = arguments.next().ok_or("usage: keep DIR [THREADS]")?;
     let threads: usize = arguments.next().map_or(Ok(2), |text| text.parse())?;
     let files = files(&root)?;
-    let total = |files: &[(PathBuf, usize)]| -> usize {
-        files
-            .iter()
-            .map(|(_, length)| length.next_multiple_of(PAGE))
-            .sum()
-    };
+    let total: usize = files.iter().map(|(_, len)| len.next_multiple_of(PAGE)).sum();
     // The machine is to have the memory already; the process is not.
-    memory(2 * total(&files))?
+    memory(2 * total)?
         .iter_mut()
         .step_by(PAGE)
         .for_each(|byte| *byte = 1);
-    let shares: Vec<_> = files.chunks(files.len().div_ceil(threads).max(1)).collect();
-    let mut own = Vec::new();
-    for share in &shares {
-        let mut batches = memory(BATCHES)?;
-        batches.fill(1);
-        own.push((memory(total(share).max(PAGE))?, batches));
-    }
+    let mut kept = memory(total.max(PAGE))?;
+    let mut runs = runs(&files, &mut kept);
+    runs.reverse();
+    let runs = Mutex::new(runs);
     let start = Instant::now();
     std::thread::scope(|scope| {
-        for (share, (kept, batches)) in shares.iter().zip(&mut own) {
-            scope.spawn(|| work(share, kept, batches));
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let next = || runs.lock().expect("no thread breaks").pop();
+                while let Some(run) = next() {
+                    work(run);
+                }
+            });
         }
     });
     let rate = files.len() as f64 / start.elapsed().as_secs_f64();

@@ -23,6 +23,7 @@ use forebay_policy::{Candidate, Key, Next};
 
 use super::arena::Span;
 use super::ledger::{Afterwards, Ledger};
+use super::sample::Held;
 use super::table::State;
 use super::tier::Inner;
 
@@ -143,12 +144,48 @@ impl Seal {
     fn number(&self) -> u64 {
         self.0.finalize().max(1)
     }
+}
 
-    /// Of bytes that are all there.
-    pub(super) fn of(bytes: &[u8]) -> u64 {
+/// A sample that lay in a row, before anybody has looked whether it is still what it was.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    held: Held,
+    seal: u64,
+}
+
+/// Small enough to be in the core's own cache when it is looked at a second time.
+const PIECE: usize = 32 << 10;
+
+impl Sealed {
+    pub(super) fn new(held: Held, seal: u64) -> Self {
+        Self { held, seal }
+    }
+
+    /// The sample, if it is what was read; else it is forgotten.
+    pub(super) fn check(self) -> Option<Held> {
         let mut seal = Seal::default();
-        seal.add(bytes);
-        seal.number()
+        self.held.slices().for_each(|slice| seal.add(slice));
+        self.judge(&seal)
+    }
+
+    /// The same, copied on the way. Panics unless `target` has the sample's length.
+    pub(super) fn copy_to(self, target: &mut [u8]) -> Option<Held> {
+        assert_eq!(target.len() as u64, self.held.len(), "the sample's length");
+        let mut seal = Seal::default();
+        let mut rest = target;
+        for piece in self.held.slices().flat_map(|slice| slice.chunks(PIECE)) {
+            let (part, beyond) = rest.split_at_mut(piece.len());
+            seal.add(piece);
+            part.copy_from_slice(piece);
+            rest = beyond;
+        }
+        self.judge(&seal)
+    }
+
+    fn judge(self, seal: &Seal) -> Option<Held> {
+        let is_as_read = seal.number() == self.seal;
+        self.held.judge(is_as_read);
+        is_as_read.then_some(self.held)
     }
 }
 
@@ -297,6 +334,12 @@ mod tests {
         }
     }
 
+    fn copied(tier: &MemoryTier, key: Key) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; LEN];
+        let missing = tier.copy(key, None, &mut bytes).unwrap();
+        missing.is_none().then_some(bytes)
+    }
+
     #[test]
     fn what_was_sealed_stays_and_the_rest_goes_with_the_row() {
         let tier = tier(10);
@@ -328,6 +371,37 @@ mod tests {
         }
         let stats = tier.stats();
         assert_eq!((stats.spoiled, stats.hits, stats.held_bytes), (1, 2, 0));
+    }
+
+    #[test]
+    fn what_is_copied_out_is_compared_on_the_way() {
+        let tier = tier(10);
+        let row = tier.take_row(0, &wanted(0..2)).unwrap();
+        (0..2).for_each(|sample| fill(&row, sample));
+        bytes(&row, 0)[77] ^= 1;
+        drop(row);
+        assert_eq!(copied(&tier, 0), None);
+        for _ in 0..2 {
+            assert_eq!(copied(&tier, 1), Some(vec![2; LEN]));
+        }
+        let stats = tier.stats();
+        assert_eq!((stats.spoiled, stats.hits, stats.held_bytes), (1, 2, 0));
+    }
+
+    #[test]
+    fn a_sample_that_would_not_stay_need_not_pass_through() {
+        let tier = tier_with("minio", 2, 0);
+        let len = tier.stats().capacity;
+        let mut all = vec![0; len as usize];
+        let Ok(Some(Lookup::Fill(fill))) = tier.copy(1, Some(1), &mut all) else {
+            panic!("there is room")
+        };
+        drop(fill.commit());
+        let refused = tier.copy(2, Some(1), &mut [0; 10]);
+        assert!(matches!(refused, Ok(Some(Lookup::Full))));
+        let stats = tier.stats();
+        assert_eq!((stats.refused, stats.misses, stats.full), (1, 2, 0));
+        assert!(matches!(tier.copy(1, None, &mut all), Ok(None)));
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use forebay_policy::Next;
 
 use super::arena::{Reader, Span};
-use super::row::Seal;
 use super::tier::Inner;
 
 /// A sample that stays where it is, unchanged, for as long as this lives.
@@ -80,21 +79,14 @@ impl Held {
         self.inner.lock().set_next(self.slot, next);
     }
 
-    /// Whether the bytes are those that were read, though the user had them in hand since. If
-    /// not, the sample is forgotten: no lookup finds it again.
-    pub(super) fn is_as_sealed(&self, seal: u64) -> bool {
-        if seal == 0 {
-            return true;
-        }
-        // What lay in a row is in one piece.
-        let whole = self.as_slice().is_some_and(|bytes| Seal::of(bytes) == seal);
+    /// The bytes were seen to be those that were read, or not: then no lookup finds them again.
+    pub(super) fn judge(&self, is_as_read: bool) {
         let mut ledger = self.inner.lock();
-        if whole {
+        if is_as_read {
             ledger.table.set_seal(self.slot, 0);
         } else {
             ledger.spoil(self.slot);
         }
-        whole
     }
 
     /// Whether the lookup found it there, from an earlier use.

@@ -19,7 +19,7 @@ use forebay_policy::{Key, Next, Policy};
 use super::arena::{Arena, LINK_BYTES, MOST_BLOCKS};
 use super::flight::Flight;
 use super::ledger::{Afterwards, Found, Ledger};
-use super::row::{Row, Wanted};
+use super::row::{Row, Sealed, Wanted};
 use super::sample::{Fill, Held};
 use super::stats::Stats;
 use super::table::BYTES_PER_BLOCK;
@@ -120,44 +120,64 @@ impl MemoryTier {
     /// When several look for it at once, one fills it and the last one's `next` counts. A sample
     /// that is there with another length has changed: it is dropped and counts as missing.
     pub fn lookup(&self, key: Key, len: u64, next: Next) -> Result<Lookup, Error> {
-        self.lookup_by(len, |ledger| ledger.lookup(key, len, next))
-    }
-
-    /// The same, but a sample that is not here and would not be kept is `Full`: it need not pass
-    /// through the tier. Several who look for such a one at once all read it.
-    pub fn lookup_to_keep(&self, key: Key, len: u64, next: Next) -> Result<Lookup, Error> {
-        self.lookup_by(len, |ledger| ledger.lookup_to_keep(key, len, next))
-    }
-
-    fn lookup_by(&self, len: u64, look: impl Fn(&mut Ledger) -> Found) -> Result<Lookup, Error> {
         self.check_fits(len)?;
-        let inner = &self.inner;
         loop {
-            let mut ledger = inner.lock();
-            let found = look(&mut ledger);
-            let (generation, seal) = match found {
-                Found::Filling(slot) => (ledger.generation(slot), 0),
-                Found::Ready(slot, _) => (0, ledger.table.seal(slot)),
-                _ => (0, 0),
-            };
-            drop(ledger);
-            return Ok(match found {
-                Found::Ready(slot, reader) => {
-                    let held = Held::new(Arc::clone(inner), slot, reader, true);
-                    if !held.is_as_sealed(seal) {
-                        continue;
+            match self.look(len, |ledger| ledger.lookup(key, len, next)) {
+                Ok(lookup) => return Ok(lookup),
+                Err(sealed) => {
+                    if let Some(held) = sealed.check() {
+                        return Ok(Lookup::Hit(held));
                     }
-                    Lookup::Hit(held)
                 }
-                Found::New(slot, span) => {
-                    Lookup::Fill(Fill::new(Arc::clone(inner), slot, len, span))
-                }
-                Found::Filling(slot) => {
-                    Lookup::Busy(Flight::new(Arc::clone(inner), slot, generation))
-                }
-                Found::Full => Lookup::Full,
-            });
+            }
         }
+    }
+
+    /// Copies a sample that is here to `target`, which has its length: then there is nothing left
+    /// to do. Else as [`MemoryTier::lookup`], but one that would not be kept is `Full`: it need not
+    /// pass through the tier, and several who look for it at once all read it.
+    pub fn copy(&self, key: Key, next: Next, target: &mut [u8]) -> Result<Option<Lookup>, Error> {
+        let len = target.len() as u64;
+        self.check_fits(len)?;
+        loop {
+            match self.look(len, |ledger| ledger.lookup_to_keep(key, len, next)) {
+                Ok(Lookup::Hit(held)) => {
+                    held.copy_to(target);
+                    return Ok(None);
+                }
+                Ok(lookup) => return Ok(Some(lookup)),
+                Err(sealed) => {
+                    if sealed.copy_to(target).is_some() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What there is; an error if it is yet to be compared with what was read.
+    fn look(&self, len: u64, look: impl FnOnce(&mut Ledger) -> Found) -> Result<Lookup, Sealed> {
+        let inner = &self.inner;
+        let mut ledger = inner.lock();
+        let found = look(&mut ledger);
+        let (generation, seal) = match found {
+            Found::Filling(slot) => (ledger.generation(slot), 0),
+            Found::Ready(slot, _) => (0, ledger.table.seal(slot)),
+            _ => (0, 0),
+        };
+        drop(ledger);
+        Ok(match found {
+            Found::Ready(slot, reader) => {
+                let held = Held::new(Arc::clone(inner), slot, reader, true);
+                if seal != 0 {
+                    return Err(Sealed::new(held, seal));
+                }
+                Lookup::Hit(held)
+            }
+            Found::New(slot, span) => Lookup::Fill(Fill::new(Arc::clone(inner), slot, len, span)),
+            Found::Filling(slot) => Lookup::Busy(Flight::new(Arc::clone(inner), slot, generation)),
+            Found::Full => Lookup::Full,
+        })
     }
 
     /// Room for samples side by side, behind `head` bytes of the user's own: for as long as no
@@ -174,7 +194,10 @@ impl MemoryTier {
         let seal = ledger.table.seal(slot);
         drop(ledger);
         let held = Held::new(Arc::clone(inner), slot, reader, true);
-        held.is_as_sealed(seal).then_some(held)
+        match seal {
+            0 => Some(held),
+            seal => Sealed::new(held, seal).check(),
+        }
     }
 
     /// An error if a sample of `len` bytes can never be here, whatever else leaves.

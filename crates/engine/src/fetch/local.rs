@@ -30,7 +30,7 @@ pub(crate) fn local(desk: &Desk, fetch: Fetch, kind: Kind) {
     let target = Target {
         slab: slab.as_ref(),
         loads_only: kind == Kind::Load,
-        only_to_keep: into_slab && is_alone(desk),
+        straight: into_slab && is_alone(desk),
     };
     let mut wants = Vec::new();
     let mut outcomes = Vec::with_capacity(tasks.len());
@@ -56,8 +56,8 @@ struct Target<'a> {
     slab: Option<&'a SlabWriter>,
     /// Into the tier and no further, as long as there is room.
     loads_only: bool,
-    /// Into the tier only if it stays there.
-    only_to_keep: bool,
+    /// Into the slab at once, and into the tier only if it stays there.
+    straight: bool,
 }
 
 /// Whether samples go straight into their slab but for the tier, and nobody else may want them at
@@ -89,7 +89,8 @@ fn sample(desk: &Desk, task: &Task, target: Target<'_>, watch: &Watch) -> Outcom
             Err(cause) => bad(desk, task, cause),
         };
     }
-    let found = match find(desk, task, target.only_to_keep) {
+    let straight = target.slab.filter(|_| target.straight);
+    let found = match find(desk, task, straight) {
         Ok(found) => found,
         Err(error) => return Outcome::Failed(error),
     };
@@ -120,6 +121,7 @@ fn sample(desk: &Desk, task: &Task, target: Target<'_>, watch: &Watch) -> Outcom
             Ok(stock) => return Outcome::Held(stock),
             Err(cause) => Err(cause),
         },
+        (_, Found::Placed) => Ok(()),
         (_, Found::NoRoom) => match target.slab {
             Some(slab) => past_the_tier(desk, task, slab, watch),
             None => return Outcome::Postponed,
@@ -140,22 +142,28 @@ fn place(desk: &Desk, slab: &SlabWriter, task: &Task, stock: &Stock) -> Result<(
 /// What the tier has for a task.
 enum Found {
     There(Stock),
+    /// It was there, and is in the slab.
+    Placed,
     /// Nothing: it is this thread's to read.
     Fill(Fill),
     /// Everything in it is held, or the sample would not stay there.
     NoRoom,
 }
 
-fn find(desk: &Desk, task: &Task, only_to_keep: bool) -> Result<Found, Error> {
+/// Looks for a task's sample; `straight`: the slab that it may be copied into at once.
+fn find(desk: &Desk, task: &Task, straight: Option<&SlabWriter>) -> Result<Found, Error> {
     if let Some(image) = decoded(desk, task) {
         return Ok(Found::There(image));
     }
     loop {
         let (tier, key) = (&desk.plant.tier, desk.key(task.id));
-        let lookup = if only_to_keep {
-            tier.lookup_to_keep(key, task.len, task.next)?
-        } else {
-            tier.lookup(key, task.len, task.next)?
+        let lookup = match straight {
+            Some(slab) => in_slot(slab, task, |slot| tier.copy(key, task.next, slot))?,
+            None => Some(tier.lookup(key, task.len, task.next)?),
+        };
+        let Some(lookup) = lookup else {
+            count_hit(desk, task);
+            return Ok(Found::Placed);
         };
         let held = match lookup {
             Lookup::Hit(held) => held,
