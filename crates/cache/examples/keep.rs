@@ -76,7 +76,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = arguments.next().ok_or("usage: keep DIR [THREADS]")?;
     let threads: usize = arguments.next().map_or(Ok(2), |text| text.parse())?;
     let files = files(&root)?;
-    let total: usize = files.iter().map(|(_, len)| len.next_multiple_of(PAGE)).sum();
+    let total: usize = files
+        .iter()
+        .map(|(_, len)| len.next_multiple_of(PAGE))
+        .sum();
     // The machine is to have the memory already; the process is not.
     memory(2 * total)?
         .iter_mut()

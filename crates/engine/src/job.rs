@@ -1,12 +1,13 @@
 //! A job: one user's sequence of batches on one dataset.
 
+mod next_uses;
+
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebay_balance::Means;
 use forebay_origin::Dataset;
-use forebay_plan::{Epoch, NextUse};
 
 use crate::batch::Batch;
 use crate::cache_form::{CacheForm, FormChoice};
@@ -23,10 +24,6 @@ use crate::slab::SlabPool;
 use crate::stats::{Counters, JobStats};
 use crate::window::{Head, Window};
 use crate::{Error, fetch};
-
-/// Up to this many samples, next uses are computed before the epoch begins; beyond,
-/// beside it, so that the first batch does not wait for the table.
-const AT_ONCE: u64 = 2_000_000;
 
 /// What to do about a sample that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -527,61 +524,6 @@ impl Job {
             fetch::pump(&self.desk);
         }
         self.desk.plant.board.wake();
-    }
-
-    fn compute_next_uses(&self) {
-        let Some((current, coming, uses)) = self.desk.window().horizon() else {
-            return;
-        };
-        let samples = current.samples().unwrap_or(0);
-        let Some(compute) = self.next_uses(current, coming) else {
-            return;
-        };
-        let compute = move || drop(uses.set(compute()));
-        if samples <= AT_ONCE {
-            compute();
-        } else {
-            // Ends by itself within a second; holds nothing but the two epochs.
-            let _ = std::thread::Builder::new()
-                .name("forebay-next-use".into())
-                .spawn(compute);
-        }
-    }
-
-    /// How next uses are computed, if they are known and matter.
-    fn next_uses(
-        &self,
-        current: Sequence,
-        coming: Option<Sequence>,
-    ) -> Option<impl FnOnce() -> (NextUse, u32) + Send + 'static> {
-        if self.desk.dataset.index().total_bytes() < self.desk.plant.tier.stats().capacity / 2 {
-            return None; // all of it stays, whenever it is used next
-        }
-        let Sequence::Planned { epoch, rank } = current else {
-            return None;
-        };
-        let coming = coming.and_then(|coming| match coming {
-            Sequence::Planned { epoch, .. } => Some(epoch),
-            Sequence::Listed { .. } => None,
-        });
-        let ranks = self.ranks(&epoch, coming.as_ref(), rank);
-        Some(move || {
-            let slot = ranks.iter().position(|&known| known == rank).unwrap_or(0);
-            let next = NextUse::new(&epoch, coming.as_ref(), &ranks);
-            (next, slot as u32)
-        })
-    }
-
-    /// The ranks whose uses of a sample count: all that share this engine's memory.
-    fn ranks(&self, epoch: &Epoch, coming: Option<&Epoch>, rank: u32) -> Vec<u32> {
-        let world = coming.map_or(epoch.world(), |coming| coming.world().min(epoch.world()));
-        let mut ranks = self.desk.plant.board.ranks_on(self.desk.dataset.number());
-        ranks.retain(|&known| known < world);
-        if ranks.contains(&rank) {
-            ranks
-        } else {
-            vec![rank]
-        }
     }
 
     fn check(&self, sequence: &Sequence) -> Result<(), Error> {
