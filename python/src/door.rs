@@ -478,11 +478,11 @@ fn hand_over<'py>(
     with_ids: bool,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let lent = batch.take_lent();
-    let [ids, labels, data] = batch.columns();
-    let slab = batch.slab();
+    let (slab, data) = batch.data();
+    let (columns, [ids, labels]) = batch.columns();
     let column = |offset| {
         let form = Form::row(batch.len(), Element::I64);
-        Ok::<_, PyErr>(capsule(py, slab, offset, form)?.into_bound(py))
+        Ok::<_, PyErr>(capsule(py, columns, offset, form)?.into_bound(py))
     };
     let none = || py.None().into_bound(py);
     let form = match batch.shape() {

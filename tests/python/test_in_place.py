@@ -144,3 +144,36 @@ def test_who_keeps_every_batch_is_told(tmp_path):
         kept = list(loader)
     assert len(kept) == 60
     assert [w for w in caught if "still referred to" in str(w.message)]
+
+
+def test_labels_that_are_kept_keep_nothing_of_the_cache(large):
+    loader = make(forebay.FileFolder(large))
+    kept = []
+    for _ in range(3):
+        for samples, labels, ids in loader:
+            check(samples, ids)
+            kept += [labels, ids]
+            del samples
+    # Only what the next epoch wanted while it was still in the user's hands was read again.
+    assert loader.stats()["memory_hits"] >= SAMPLES + 10
+    assert sum(len(labels) for labels in kept[::2]) == 3 * SAMPLES
+
+
+def test_a_batch_that_is_kept_keeps_no_more_than_itself_of_a_closed_loader(tmp_path):
+    root = class_folders(tmp_path / "d", samples=120, size=1_000_000)
+    loader = make(forebay.FileFolder(root))
+    kept = None
+    for samples, _, _ in loader:
+        kept = samples if kept is None else kept
+        del samples
+    before = resident()
+    loader.close()
+    del loader
+    assert resident() < before - 60e6
+    assert len(kept) == 5
+
+
+def resident():
+    """Bytes of memory that this process has."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * 4096

@@ -5,13 +5,14 @@
 //! ```
 //!
 //! Samples are their bytes as they are, end to end, or finished images, all of one size. In a row
-//! of the memory tier each begins at a block, so there are gaps between them.
+//! of the memory tier each begins at a block, so there are gaps between them, and the columns lie
+//! elsewhere.
 
 use forebay_cache::{Held, Row};
 use forebay_prepare::Shape;
 
 use crate::Error;
-use crate::slab::{SlabLease, SlabPool, SlabWriter};
+use crate::slab::{Slab, SlabLease, SlabPool, SlabWriter};
 
 /// Where each part of a batch lies in its slab.
 #[derive(Debug, Clone, Default)]
@@ -62,11 +63,11 @@ impl Layout {
         self.ids.len() * 16
     }
 
-    /// Lays the samples where they lie in a row that begins with the columns.
+    /// Lays the samples where they lie in a row; the columns are elsewhere.
     pub(crate) fn follow(&mut self, row: &Row) {
         self.offsets.clear();
         self.offsets.extend(row.offsets());
-        self.data = self.offsets.first().map_or(row.len(), |&first| first);
+        self.data = 0;
         self.total = row.len();
         self.spread = true;
     }
@@ -108,6 +109,8 @@ pub(crate) struct StandIn {
 pub struct Batch {
     layout: Layout,
     slab: SlabLease,
+    /// Where the columns are, if not in the slab: whoever keeps the labels keeps no row.
+    columns: Option<SlabLease>,
     lent: Vec<(usize, Held)>,
 }
 
@@ -119,9 +122,15 @@ impl Batch {
         stand_ins: &[StandIn],
         pool: &SlabPool,
     ) -> Result<Self, Error> {
+        let columns = layout.spread.then(|| {
+            let columns = SlabWriter::new(Slab::beside(layout.columns()));
+            layout.write_columns(&columns);
+            columns.finish()
+        });
         let batch = Self {
             layout,
             slab: slab.finish(),
+            columns,
             lent: Vec::new(),
         };
         if stand_ins.is_empty() {
@@ -153,6 +162,7 @@ impl Batch {
         Ok(Self {
             layout,
             slab: slab.finish(),
+            columns: None,
             lent: Vec::new(),
         })
     }
@@ -205,14 +215,15 @@ impl Batch {
         self.layout.shape
     }
 
-    /// The slab, for tensors to lie on.
-    pub fn slab(&self) -> &SlabLease {
-        &self.slab
+    /// The memory of all samples, and where they begin in it.
+    pub fn data(&self) -> (&SlabLease, usize) {
+        (&self.slab, self.layout.data)
     }
 
-    /// Byte offsets in the slab of the id column, the label column and the data.
-    pub fn columns(&self) -> [usize; 3] {
-        [0, self.layout.ids.len() * 8, self.layout.data]
+    /// The memory of the columns, and where ids and labels begin in it.
+    pub fn columns(&self) -> (&SlabLease, [usize; 2]) {
+        let lease = self.columns.as_ref().unwrap_or(&self.slab);
+        (lease, [0, self.layout.ids.len() * 8])
     }
 
     /// Bytes from the first sample's first to the last one's last.

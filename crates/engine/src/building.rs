@@ -32,7 +32,9 @@ impl Building {
     /// Gives it the memory that it is filled in.
     pub(crate) fn open(&mut self, slab: Slab) {
         let slab = SlabWriter::new(slab);
-        self.layout.write_columns(&slab);
+        if slab.row().is_none() {
+            self.layout.write_columns(&slab);
+        }
         self.slab = Some(slab);
     }
 

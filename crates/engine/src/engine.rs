@@ -185,6 +185,8 @@ impl Drop for Engine {
         if let Some(disk) = &self.disk {
             disk.close();
         }
+        // A batch that the user keeps may be a part of the tier: it is all that is left of it.
+        self.plant.tier.close();
         if let Some(runtime) = self.runtime.lock().expect("the engine's lock").take() {
             runtime.shutdown_timeout(PATIENCE);
         }

@@ -35,7 +35,7 @@ impl Rows {
     /// A row for a batch, if none of its samples is in the tier and there is room. `next`: the
     /// next use of the sample in a slot.
     pub(crate) fn take(&self, layout: &Layout, next: impl Fn(usize) -> Option<u64>) -> Option<Row> {
-        if self.board.is_shared() {
+        if !self.tier.has_row(layout.total as u64) || self.board.is_shared() {
             return None;
         }
         let samples = layout.ids.iter().zip(&layout.lengths).enumerate();
@@ -46,6 +46,6 @@ impl Rows {
                 next: next(slot),
             })
             .collect();
-        self.tier.take_row(layout.columns() as u64, &wanted)
+        self.tier.take_row(&wanted)
     }
 }

@@ -9,8 +9,9 @@
 //!
 //! A slab is an anonymous mapping, so a large batch costs no page faults once the
 //! pool is warm. While the memory tier fills for the first time, it may be a row of the
-//! tier instead: what the user has had then stays there, and was never copied. A user who keeps every batch gets more slabs: the pool never
-//! blocks, it only remembers how many are out so that the door can warn once.
+//! tier instead: what the user has had then stays there, and was never copied. A user who keeps
+//! every batch gets more slabs: the pool never blocks, it only remembers how many are out so that
+//! the door can warn once.
 
 #![allow(unsafe_code)]
 
@@ -156,7 +157,7 @@ impl SlabPool {
     }
 }
 
-/// A buffer of the pool; goes back when dropped.
+/// A buffer of the pool, or beside it; goes back when dropped.
 #[derive(Debug)]
 pub struct Slab {
     memory: Option<Memory>,
@@ -169,13 +170,28 @@ enum Memory {
     /// And whether nobody has used it yet.
     Own(Mapping, bool),
     Tier(Row),
+    /// For the columns of a batch whose samples are in a row: kept by themselves, they hold nothing
+    /// of the tier.
+    Columns(Box<[AtomicU64]>),
 }
 
 impl Slab {
+    /// Memory of `len` bytes that is no pool's.
+    pub(crate) fn beside(len: usize) -> Self {
+        // Atomic only in that it may be written to through what is shared.
+        let cells = (0..len.div_ceil(8)).map(|_| AtomicU64::new(0));
+        Self {
+            memory: Some(Memory::Columns(cells.collect())),
+            len,
+            shelf: Weak::new(),
+        }
+    }
+
     fn base(&self) -> *mut u8 {
         match &self.memory {
             Some(Memory::Own(mapping, _)) => mapping.base,
             Some(Memory::Tier(row)) => row.as_ptr(),
+            Some(Memory::Columns(cells)) => cells.as_ptr().cast_mut().cast(),
             None => unreachable!("a slab has its memory until it drops"),
         }
     }

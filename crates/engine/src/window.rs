@@ -93,6 +93,7 @@ pub(crate) struct Window {
     rows: Option<Rows>,
     /// Reads stand still: better many short runs than few long ones.
     slow: bool,
+    was_slow: bool,
     generation: u64,
     /// Number of legs.front().
     current: u64,
@@ -131,6 +132,7 @@ impl Window {
             arrives,
             rows: None,
             slow: false,
+            was_slow: false,
             generation: 0,
             current: 0,
             legs: VecDeque::new(),
@@ -155,7 +157,9 @@ impl Window {
 
     /// Whether reads stand still.
     pub(crate) fn set_slow(&mut self, slow: bool) {
-        self.slow = slow;
+        // Two runs in a row: one may be bad luck.
+        self.slow = slow && self.was_slow;
+        self.was_slow = slow;
     }
 
     /// Its clock begins where those of the others are, so that their ticks can be compared.
@@ -353,14 +357,13 @@ impl Window {
             Some(_) => (RUN_PAGE, u64::MAX),
             None => (self.run, RUN_BYTES),
         };
+        let ahead = self.ahead();
         let mut tasks = Vec::with_capacity(self.run);
         let mut bytes = 0;
         for slot in batch.fetched..batch.layout.ids.len() {
             let len = batch.layout.lengths[slot];
             let cost = cost(len);
-            let over = counts
-                && self.held_bytes + bytes + cost > self.readahead
-                && self.held_bytes + bytes > 0;
+            let over = counts && ahead + bytes + cost > self.readahead && ahead + bytes > 0;
             let full = tasks.len() == run || bytes + cost > most && !tasks.is_empty();
             if over || full || page(slot) != page(batch.fetched) {
                 break;

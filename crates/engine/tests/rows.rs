@@ -121,7 +121,7 @@ fn what_a_user_writes_into_a_batch_is_never_served() {
     let job = job(&engine, &dataset, OnError::Raise);
     begin(&job, 0);
     let rows = count_rows(&job, |batch| {
-        [0, 3].iter().for_each(|&slot| write(batch, slot))
+        [0, 3].iter().for_each(|&slot| write(batch, slot));
     });
     assert!(rows > 0);
     for seed in 1..4 {

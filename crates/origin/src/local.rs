@@ -1,4 +1,5 @@
-//! Reading whole local files with three system calls: open, read, close.
+//! Reading whole local files with three system calls: open, read, close (large ones, where somebody
+//! looks at the bytes as they come, with a few reads).
 //!
 //! The root directory is held open, so a name is looked up from there, and there is
 //! no stat: the read asks for one byte more than the index says, and so learns from

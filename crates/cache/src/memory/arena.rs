@@ -10,7 +10,8 @@
 //! and taken from the front, so a chain that lay in one run mostly comes back as one. Taking n
 //! blocks is O(n), giving them back O(1).
 //!
-//! Who may touch the bytes is in the types, so that soundness rests on this file alone:
+//! Who may touch the bytes is in the types, so that soundness rests on this file alone, but for
+//! rows, whose owner gets a pointer ([`Row::as_ptr`](super::Row::as_ptr)):
 //! - a [`Span`] is the one owner of its blocks, not cloneable: `&mut Span` writes;
 //! - [`Arena::share`] turns it into a [`Reader`], counted in the links: `&Reader` reads;
 //! - the last reader, and only it, turns back into a span ([`Arena::reclaim`]), and only a span
@@ -30,7 +31,10 @@ use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+
+/// What the system gives and takes.
+const PAGE: usize = 4096;
 
 /// The end of a chain.
 const END: u32 = u32::MAX;
@@ -204,16 +208,20 @@ impl Arena {
         })
     }
 
+    /// Blocks that were never used.
+    pub(super) fn fresh_blocks(&self, free: &Free) -> u64 {
+        u64::from(self.blocks - free.fresh)
+    }
+
     /// Takes a span for each of `lens`, one right behind the other, of blocks that were never
-    /// used, and leaves `spare` of those; `None` when there are too few.
+    /// used; `None` when there are too few.
     pub(super) fn take_row(
         &self,
         free: &mut Free,
         lens: impl Iterator<Item = u64> + Clone,
-        spare: u64,
     ) -> Option<Vec<Span>> {
         let wanted: u64 = lens.clone().map(|len| self.blocks_of(len)).sum();
-        if wanted.saturating_add(spare) > u64::from(self.blocks - free.fresh) {
+        if wanted > self.fresh_blocks(free) {
             return None;
         }
         let span = |len| {
@@ -237,6 +245,43 @@ impl Arena {
     /// Where a span begins among all blocks, in bytes.
     pub(super) fn offset(&self, span: &Span) -> usize {
         span.head as usize * self.block
+    }
+
+    /// Gives the memory of a span in one piece back to the system; it reads as zeroes from now on.
+    pub(super) fn discard(&self, span: &Span) {
+        let blocks = span.tail - span.head + 1;
+        self.discard_blocks(span.head, blocks);
+    }
+
+    /// The same for all that nobody owns.
+    pub(super) fn discard_free(&self, free: &Free) {
+        let mut is_free = vec![false; free.fresh as usize];
+        let mut at = free.head;
+        for _ in 0..free.listed {
+            is_free[at as usize] = true;
+            at = self.next(at);
+        }
+        let mut block = 0;
+        for run in is_free.chunk_by(|one, other| one == other) {
+            if run[0] {
+                self.discard_blocks(block, run.len() as u32);
+            }
+            block += run.len() as u32;
+        }
+    }
+
+    fn discard_blocks(&self, first: u32, blocks: u32) {
+        let (offset, len) = (first as usize * self.block, blocks as usize * self.block);
+        assert!(first + blocks <= self.blocks);
+        if self.block < PAGE || self.file.is_some() {
+            return; // not worth the trouble: smaller blocks are for tests
+        }
+        // SAFETY: whole pages of the mapping's bytes, and nobody refers to them: the caller owns
+        // the blocks, or nobody does. Mapped zeroes are as good as what was there.
+        let _ = unsafe {
+            self.map
+                .unchecked_advise_range(UncheckedAdvice::DontNeed, offset, len)
+        };
     }
 
     /// Where a span's bytes begin; only their owner may touch them.

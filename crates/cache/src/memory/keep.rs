@@ -6,8 +6,9 @@
 //!   |<------ at most capacity - reserve ----->|<---- reserve ---->|
 //! ```
 //!
-//! Kept samples never take more than capacity - reserve. So what is in transit has the reserve
-//! to itself and may use all that is free beyond it. When that is not enough:
+//! Kept samples, and those in rows, which somebody may have for long, never take more than
+//! capacity - reserve. So what is in transit has the reserve to itself and may use all that is
+//! free beyond it. When that is not enough:
 //! 1. The policy is asked, as for any newcomer: transit beyond its reserve displaces only what
 //!    the policy would displace to keep it. `minio` and `none` displace nothing.
 //! 2. A sample larger than the whole reserve could wait for ever: it takes the room it needs
@@ -45,10 +46,10 @@ impl Ledger {
 
     /// Whether the sample is to be kept; then there is room for it.
     fn admit(&mut self, candidate: Candidate, blocks: u64) -> bool {
-        if blocks > self.limit || !self.policy.admit(candidate) {
+        if self.closed || blocks > self.limit || !self.policy.admit(candidate) {
             return false;
         }
-        while self.kept + blocks > self.limit {
+        while self.kept + self.away + blocks > self.limit {
             if !self.evict_for(candidate) {
                 return false;
             }
@@ -87,7 +88,7 @@ impl Ledger {
         if !self.policy.admit(candidate) {
             return false;
         }
-        if self.kept + blocks <= self.limit {
+        if self.kept + self.away + blocks <= self.limit {
             return true;
         }
         blocks <= self.limit && matches!(self.verdict(candidate), Verdict::Evict(_))

@@ -37,6 +37,10 @@ pub(super) struct Ledger {
     pub(super) kept: u64,
     /// Blocks that held samples take, kept or not.
     pub(super) held: u64,
+    /// Of these, blocks that lie in rows.
+    pub(super) away: u64,
+    /// The engine has ended: nothing is kept any more.
+    pub(super) closed: bool,
     /// Somebody was told that the tier is full and nobody has let go since.
     pub(super) starved: bool,
     /// Where the last search for a forced victim ended.
@@ -98,6 +102,8 @@ impl Ledger {
             policy,
             kept: 0,
             held: 0,
+            away: 0,
+            closed: false,
             starved: false,
             hand: 0,
             on_room: None,
@@ -174,7 +180,7 @@ impl Ledger {
             }
             None if matches!(entry.state, State::Away(_)) => {
                 // Whoever has it may have it for long: nobody waits for that.
-                let _ = self.let_go(slot);
+                self.release(slot);
                 self.starved = true;
                 self.stats.full += 1;
                 Found::Full
@@ -202,14 +208,22 @@ impl Ledger {
 
     /// One holder less; its reader must have been released.
     pub(super) fn let_go(&mut self, slot: u32) -> Afterwards {
+        match self.release(slot) {
+            true => self.room(),
+            false => Afterwards::default(),
+        }
+    }
+
+    /// The same, without a word to those who wait for room. True if it was the last holder.
+    pub(super) fn release(&mut self, slot: u32) -> bool {
         let entry = self.table.entry_mut(slot);
         entry.holders -= 1;
         if entry.holders > 0 {
-            return Afterwards::default();
+            return false;
         }
         self.held -= self.arena.blocks_of(entry.len());
         self.settle(slot);
-        self.room()
+        true
     }
 
     /// The fill is complete: the table has the bytes, the filler holds on to them.

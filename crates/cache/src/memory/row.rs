@@ -1,8 +1,8 @@
 //! A row: samples side by side in the tier, read into the very place where they will stay.
 //!
 //! ```text
-//!   blocks   | head | a   a   a . | b   b . | c   c   c |      one piece of memory that was
-//!                     ^ each sample begins at a block          never used before
+//!   blocks   | a   a   a . | b   b . | c   c   c |      one piece of memory that was never
+//!              ^ each sample begins at a block          used before
 //! ```
 //!
 //! While the tier fills for the first time, a batch need not be copied: its samples are read into
@@ -38,8 +38,7 @@ pub struct Wanted {
 /// See the module's text.
 pub struct Row {
     inner: Arc<Inner>,
-    /// `None` only while dropping.
-    head: Option<Span>,
+    /// At least one, until it is dropped.
     samples: Vec<Place>,
     len: usize,
 }
@@ -53,36 +52,25 @@ pub(super) struct Place {
 }
 
 impl Row {
-    pub(super) fn take(inner: &Arc<Inner>, head: u64, samples: &[Wanted]) -> Option<Row> {
-        let mut spans = inner.lock().take_row(head, samples)?.into_iter();
-        let (_, head) = spans.next()?;
-        let samples: Vec<Place> = spans
-            .map(|(slot, span)| Place {
-                slot,
-                span,
-                seal: AtomicU64::new(0),
-            })
-            .collect();
+    pub(super) fn take(inner: &Arc<Inner>, samples: &[Wanted]) -> Option<Row> {
+        let places = inner.lock().take_row(samples)?;
+        let (first, last) = (places.first()?, places.last()?);
         let arena = &inner.arena;
-        let last = samples.last().map_or(&head, |last| &last.span);
+        let len = arena.offset(&last.span) - arena.offset(&first.span) + last.span.len() as usize;
         Some(Row {
-            len: arena.offset(last) - arena.offset(&head) + last.len() as usize,
             inner: Arc::clone(inner),
-            head: Some(head),
-            samples,
+            samples: places,
+            len,
         })
     }
 
-    fn head(&self) -> &Span {
-        self.head.as_ref().expect("a head until dropped")
-    }
-
-    /// Where its bytes begin. They are the owner's to write, as long as the row lives.
+    /// Where its bytes begin. As long as the row lives they are its owner's alone to read and
+    /// write; that no two threads of the owner touch the same bytes is the owner's care.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.inner.arena.pointer(self.head())
+        self.inner.arena.pointer(&self.samples[0].span)
     }
 
-    /// From the head's first byte to the last sample's last.
+    /// From the first sample's first byte to the last one's last.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -91,10 +79,10 @@ impl Row {
         self.len == 0
     }
 
-    /// Where each sample begins, counted from the head's first byte.
+    /// Where each sample begins, counted from the first one.
     pub fn offsets(&self) -> impl Iterator<Item = usize> {
         let arena = &self.inner.arena;
-        let base = arena.offset(self.head());
+        let base = arena.offset(&self.samples[0].span);
         let samples = self.samples.iter();
         samples.map(move |place| arena.offset(&place.span) - base)
     }
@@ -110,7 +98,7 @@ impl Row {
 impl Drop for Row {
     fn drop(&mut self) {
         let samples = std::mem::take(&mut self.samples);
-        let after = self.inner.lock().end_row(self.head.take(), samples);
+        let after = self.inner.lock().end_row(samples);
         self.inner.finish(after);
     }
 }
@@ -190,10 +178,10 @@ impl Sealed {
 }
 
 impl Ledger {
-    /// The head's span, and for each sample its slot and span. The head has no slot: 0.
-    fn take_row(&mut self, head: u64, samples: &[Wanted]) -> Option<Vec<(u32, Span)>> {
-        // In a file other processes map it, and its pages cost more than a copy.
-        if self.arena.file().is_some() {
+    fn take_row(&mut self, samples: &[Wanted]) -> Option<Vec<Place>> {
+        let lens = samples.iter().map(|wanted| wanted.len);
+        let blocks = lens.clone().map(|len| self.arena.blocks_of(len)).sum();
+        if !self.has_row(blocks) {
             return None;
         }
         for &Wanted { key, len, next } in samples {
@@ -203,65 +191,63 @@ impl Ledger {
                 return None;
             }
         }
-        let reserve = u64::from(self.arena.blocks()) - self.limit;
-        let lens = std::iter::once(head).chain(samples.iter().map(|wanted| wanted.len));
-        let spans = self.arena.take_row(&mut self.free, lens, reserve)?;
-        let mut row = Vec::with_capacity(spans.len());
-        let mut twice = false;
-        for (at, span) in spans.into_iter().enumerate() {
-            let slot = match at.checked_sub(1).map(|at| samples[at]) {
-                None => 0,
-                Some(Wanted { key, .. }) if twice || self.table.find(key).is_some() => {
-                    twice = true;
-                    self.arena.give(&mut self.free, span);
-                    continue;
-                }
-                Some(Wanted { key, len, next }) => {
-                    let slot = self.table.insert(key, len, next);
-                    self.table.entry_mut(slot).state = State::Away(len);
-                    self.held += self.arena.blocks_of(len);
-                    slot
-                }
-            };
-            row.push((slot, span));
-        }
-        if twice {
-            // The same sample two times in one row: it has one place only.
-            for (at, (slot, span)) in row.into_iter().enumerate() {
-                if at > 0 {
-                    self.leave_row(slot);
-                }
-                self.arena.give(&mut self.free, span);
+        let mut slots = Vec::with_capacity(samples.len());
+        for &Wanted { key, len, next } in samples {
+            if self.table.find(key).is_some() {
+                // The same sample two times in one row: it has one place only.
+                slots
+                    .into_iter()
+                    .for_each(|slot| drop(self.table.vacate(slot)));
+                return None;
             }
-            return None;
+            let slot = self.table.insert(key, len, next);
+            self.table.entry_mut(slot).state = State::Away(len);
+            slots.push(slot);
         }
+        let spans = self.arena.take_row(&mut self.free, lens.clone())?;
+        self.held += blocks;
+        self.away += blocks;
         self.stats.misses += samples.len() as u64;
-        self.stats.miss_bytes += samples.iter().map(|wanted| wanted.len).sum::<u64>();
+        self.stats.miss_bytes += lens.sum::<u64>();
         self.stats.peak_used = self.stats.peak_used.max(self.used());
-        Some(row)
+        let place = |(slot, span)| Place {
+            slot,
+            span,
+            seal: AtomicU64::new(0),
+        };
+        Some(slots.into_iter().zip(spans).map(place).collect())
     }
 
-    /// A sample that has no bytes is gone.
-    fn leave_row(&mut self, slot: u32) {
-        self.held -= self.arena.blocks_of(self.table.entry(slot).len());
-        self.table.vacate(slot);
+    /// Whether so many blocks were never used, beside the reserve. In a file other processes map
+    /// them, and their pages cost more than a copy: no rows there.
+    pub(super) fn has_row(&self, blocks: u64) -> bool {
+        let reserve = u64::from(self.arena.blocks()) - self.limit;
+        !self.closed
+            && self.arena.file().is_none()
+            && blocks.saturating_add(reserve) <= self.arena.fresh_blocks(&self.free)
     }
 
-    fn end_row(&mut self, head: Option<Span>, samples: Vec<Place>) -> Afterwards {
-        if let Some(head) = head {
-            self.arena.give(&mut self.free, head);
-        }
+    fn end_row(&mut self, samples: Vec<Place>) -> Afterwards {
         for Place { slot, span, seal } in samples {
+            let blocks = self.arena.blocks_of(span.len());
+            self.away -= blocks;
             match seal.into_inner() {
                 0 => {
                     self.stats.aborted += 1;
-                    self.leave_row(slot);
+                    self.held -= blocks;
+                    self.table.vacate(slot);
+                    self.arena.give(&mut self.free, span);
+                }
+                _ if self.closed => {
+                    self.held -= blocks;
+                    self.table.vacate(slot);
+                    self.arena.discard(&span);
                     self.arena.give(&mut self.free, span);
                 }
                 seal => {
                     self.table.entry_mut(slot).state = State::Ready(self.arena.share(span));
                     self.table.set_seal(slot, seal);
-                    let _ = self.let_go(slot);
+                    self.release(slot);
                 }
             }
         }
@@ -271,10 +257,11 @@ impl Ledger {
     /// A held sample is not what it was.
     pub(super) fn spoil(&mut self, slot: u32) {
         let len = self.table.entry(slot).len();
-        self.stats.spoiled += 1;
         self.stats.hits -= 1;
         self.stats.hit_bytes -= len;
+        // Another who looked at it at the same time may have done this.
         if self.table.entry(slot).listed {
+            self.stats.spoiled += 1;
             self.forget_slot(slot);
         }
     }
@@ -334,6 +321,13 @@ mod tests {
         }
     }
 
+    /// Blocks that were never used.
+    fn fresh(tier: &MemoryTier) -> usize {
+        (1..)
+            .take_while(|blocks| tier.has_row(blocks * 4096))
+            .count()
+    }
+
     fn copied(tier: &MemoryTier, key: Key) -> Option<Vec<u8>> {
         let mut bytes = vec![0; LEN];
         let missing = tier.copy(key, None, &mut bytes).unwrap();
@@ -343,9 +337,9 @@ mod tests {
     #[test]
     fn what_was_sealed_stays_and_the_rest_goes_with_the_row() {
         let tier = tier(10);
-        let row = tier.take_row(100, &wanted(0..3)).unwrap();
-        assert_eq!(row.offsets().collect::<Vec<_>>(), [4096, 12288, 20480]);
-        assert_eq!(row.len(), 20480 + LEN);
+        let row = tier.take_row(&wanted(0..3)).unwrap();
+        assert_eq!(row.offsets().collect::<Vec<_>>(), [0, 8192, 16384]);
+        assert_eq!(row.len(), 16384 + LEN);
         fill(&row, 0);
         fill(&row, 2);
         drop(row);
@@ -359,7 +353,7 @@ mod tests {
     #[test]
     fn what_the_user_changed_is_forgotten_and_what_was_not_is_found_again_and_again() {
         let tier = tier(10);
-        let row = tier.take_row(0, &wanted(0..2)).unwrap();
+        let row = tier.take_row(&wanted(0..2)).unwrap();
         (0..2).for_each(|sample| fill(&row, sample));
         bytes(&row, 0)[LEN - 1] ^= 1;
         drop(row);
@@ -376,7 +370,7 @@ mod tests {
     #[test]
     fn what_is_copied_out_is_compared_on_the_way() {
         let tier = tier(10);
-        let row = tier.take_row(0, &wanted(0..2)).unwrap();
+        let row = tier.take_row(&wanted(0..2)).unwrap();
         (0..2).for_each(|sample| fill(&row, sample));
         bytes(&row, 0)[77] ^= 1;
         drop(row);
@@ -407,15 +401,69 @@ mod tests {
     #[test]
     fn a_sample_in_a_row_is_nobody_elses() {
         let tier = tier(10);
-        let row = tier.take_row(0, &wanted(0..2)).unwrap();
+        let row = tier.take_row(&wanted(0..2)).unwrap();
         fill(&row, 0);
         assert!(!tier.contains(0));
         assert!(matches!(tier.lookup(0, LEN as u64, None), Ok(Lookup::Full)));
-        assert!(tier.take_row(0, &wanted(1..3)).is_none());
+        assert!(tier.take_row(&wanted(1..3)).is_none());
         assert!(tier.forget(0));
         drop(row);
         assert!(!tier.contains(0), "it was forgotten meanwhile");
         assert_eq!(tier.stats().used, 0);
+    }
+
+    #[test]
+    fn the_end_of_a_row_is_told_to_who_waits_for_room() {
+        let tier = tier(4);
+        let told = Arc::new(AtomicU64::new(0));
+        tier.set_on_room(Box::new({
+            let told = told.clone();
+            move || {
+                told.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+        let row = tier.take_row(&wanted(0..4)).unwrap();
+        (0..4).for_each(|sample| fill(&row, sample));
+        let large = tier.stats().capacity / 2;
+        assert!(matches!(tier.lookup(9, large, None), Ok(Lookup::Full)));
+        drop(row);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_in_rows_leave_the_reserve_to_transit() {
+        let reserve = 8 * 4096;
+        let tier = tier_with("minio", 20, reserve);
+        let capacity = tier.stats().capacity;
+        let row = tier.take_row(&wanted(0..5)).unwrap();
+        for key in 10.. {
+            match tier.lookup(key, LEN as u64, Some(1)).unwrap() {
+                Lookup::Fill(fill) => drop(fill.commit()),
+                other => panic!("{other:?} of {key}"),
+            }
+            if tier.stats().refused > 0 {
+                break;
+            }
+        }
+        assert!(tier.stats().used + reserve <= capacity);
+        drop(row);
+    }
+
+    #[test]
+    fn a_row_that_outlives_its_engine_leaves_nothing_behind() {
+        let tier = tier(10);
+        let row = tier.take_row(&wanted(0..2)).unwrap();
+        (0..2).for_each(|sample| fill(&row, sample));
+        let Ok(Lookup::Fill(fill)) = tier.lookup(7, LEN as u64, Some(1)) else {
+            panic!("there is room")
+        };
+        drop(fill.commit());
+        tier.close();
+        assert!(!tier.contains(7));
+        assert_eq!(bytes(&row, 1), [2; LEN]);
+        drop(row);
+        assert_eq!((tier.stats().used, tier.stats().held_bytes), (0, 0));
+        assert!(tier.take_row(&wanted(0..1)).is_none());
     }
 
     #[test]
@@ -424,26 +472,27 @@ mod tests {
             let tier = tier_with("lru", 20, reserve);
             let blocks = (tier.stats().capacity - reserve) / 4096;
             let rows: Vec<_> = (0..)
-                .map_while(|at| tier.take_row(0, &wanted(2 * at..2 * at + 2)))
+                .map_while(|at| tier.take_row(&wanted(2 * at..2 * at + 2)))
                 .collect();
-            assert_eq!(rows.len() as u64, blocks / 5, "a head and two samples each");
+            assert_eq!(rows.len() as u64, blocks / 4, "two samples each");
             drop(rows);
             assert_eq!(tier.stats().used, 0);
-            assert!(tier.take_row(0, &wanted(100..103)).is_none());
+            assert!(tier.take_row(&wanted(100..103)).is_none());
         }
     }
 
     #[test]
     fn a_sample_that_is_there_or_comes_twice_or_will_not_stay_makes_no_row() {
         let tier = tier(10);
-        tier.take_row(0, &wanted([1])).inspect(|row| fill(row, 0));
-        assert!(tier.take_row(0, &wanted([0, 1])).is_none());
-        let used = tier.stats().used;
-        assert!(tier.take_row(0, &wanted([5, 6, 5])).is_none());
+        tier.take_row(&wanted([1])).inspect(|row| fill(row, 0));
+        assert!(tier.take_row(&wanted([0, 1])).is_none());
+        let (used, rooms) = (tier.stats().used, fresh(&tier));
+        assert!(tier.take_row(&wanted([5, 6, 5])).is_none());
         let after = tier.stats();
         assert_eq!((after.used, after.entries, after.held_bytes), (used, 1, 0));
+        assert_eq!(fresh(&tier), rooms, "no memory was used up");
         assert!(!tier.contains(6));
         let keeps_nothing = tier_with("none", 10, 0);
-        assert!(keeps_nothing.take_row(0, &wanted([1])).is_none());
+        assert!(keeps_nothing.take_row(&wanted([1])).is_none());
     }
 }

@@ -71,7 +71,8 @@ pub enum Lookup {
     Fill(Fill),
     /// Somebody else reads it.
     Busy(Flight),
-    /// There is no room now, or the sample is in a row: look again when something was let go.
+    /// There is no room now, or the sample is in a row: look again when something was let go. Of
+    /// [`MemoryTier::copy`] also: it would not be kept.
     Full,
 }
 
@@ -180,10 +181,26 @@ impl MemoryTier {
         })
     }
 
-    /// Room for samples side by side, behind `head` bytes of the user's own: for as long as no
-    /// memory was used twice, none of them is here, all may be kept and the reserve is left alone.
-    pub fn take_row(&self, head: u64, samples: &[Wanted]) -> Option<Row> {
-        Row::take(&self.inner, head, samples)
+    /// Room for samples side by side: for as long as there is memory that was never used, beside
+    /// the reserve, none of them is here, and all may be kept.
+    pub fn take_row(&self, samples: &[Wanted]) -> Option<Row> {
+        Row::take(&self.inner, samples)
+    }
+
+    /// Whether there could be a row of so many bytes.
+    pub fn has_row(&self, bytes: u64) -> bool {
+        self.inner.lock().has_row(bytes / self.inner.arena.block())
+    }
+
+    /// Nothing is kept any more, and the memory of what nobody holds goes back to the system:
+    /// somebody may have a row for long.
+    pub fn close(&self) {
+        let mut ledger = self.inner.lock();
+        ledger.closed = true;
+        let after = ledger.clear();
+        self.inner.arena.discard_free(&ledger.free);
+        drop(ledger);
+        self.inner.finish(after);
     }
 
     /// The sample if its bytes are here, whatever their length; wanted again at `next`.

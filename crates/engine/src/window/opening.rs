@@ -37,15 +37,24 @@ impl Window {
         if self.rows.is_none() || batch.slab.is_some() || batch.fetched > 0 {
             return;
         }
-        let ahead = self.batches.range(self.depth..at);
-        let rows = ahead.filter(|batch| batch.slab.is_some());
-        let bytes: usize = rows.map(|batch| batch.layout.total).sum();
-        let total = bytes + batch.layout.total;
-        if self.held_bytes + total as u64 <= self.readahead
+        let total = self.ahead() + batch.layout.total as u64;
+        if total <= self.readahead
             && let Some(row) = self.take_row(batch)
         {
             self.open_row(at, row);
         }
+    }
+
+    /// Bytes that were fetched ahead, or are being: held one by one, or in rows.
+    pub(super) fn ahead(&self) -> u64 {
+        let depth = self.depth.min(self.batches.len());
+        let rows = match self.rows {
+            Some(_) => self.batches.range(depth..),
+            None => self.batches.range(depth..depth),
+        };
+        let open = rows.filter(|batch| batch.slab.is_some());
+        let in_rows: usize = open.map(|batch| batch.layout.total).sum();
+        self.held_bytes + in_rows as u64
     }
 
     fn open_row(&mut self, at: usize, row: Row) {
