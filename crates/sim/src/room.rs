@@ -7,8 +7,8 @@
 
 /// A block of the tier in bytes; a sample takes whole ones.
 const BLOCK: u64 = 4096;
-/// What a block costs beside its own bytes: its link, a slot and two buckets of the table.
-const BESIDE: u64 = 8 + 64 + 8;
+/// What a block costs beside its own bytes: its link, a slot, its seal and two buckets of the table.
+const BESIDE: u64 = 8 + 64 + 8 + 8;
 /// What does not grow with the tier.
 const FIXED: u64 = 32 << 10;
 /// The most blocks a tier can have.
