@@ -258,7 +258,7 @@ impl Job {
             window.expect_images();
         }
         if settings.gaps && preparation.is_none() && lending.is_none() && !arrives {
-            window.allow_rows(Rows::new(&plant, &dataset));
+            window.set_rows(Rows::for_all_of(&plant, &dataset));
         }
         let desk = Arc::new_cyclic(|me| Desk {
             me: me.clone(),

@@ -2,7 +2,7 @@
 //!
 //! They spare the copy from the tier, or into it, while it fills. What is in a row is out of
 //! reach for others until the user is done with it, and is read by them from the origin once more.
-//! So there are rows only where one job has the engine to itself.
+//! So there are rows only where one job has the engine to itself, and memory for its dataset.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::batch::Layout;
 use crate::crew::Board;
 use crate::engine::Plant;
 use crate::job::key;
+use crate::task::cost;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -24,12 +25,18 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    pub(crate) fn new(plant: &Plant, dataset: &Dataset) -> Self {
-        Self {
+    /// Rows for a dataset that fits into the tier as a whole, with a block's gap behind each
+    /// sample at most. Else they would soon end, and what is kept would depend on how long the
+    /// user has a batch.
+    pub(crate) fn for_all_of(plant: &Plant, dataset: &Dataset) -> Option<Self> {
+        let index = dataset.index();
+        let gaps = cost(1) * u64::from(index.len());
+        let fits = plant.tier.has_row(index.total_bytes() + gaps);
+        fits.then(|| Self {
             tier: plant.tier.clone(),
             board: plant.board.clone(),
             first: key(dataset, 0),
-        }
+        })
     }
 
     /// A row for a batch, if none of its samples is in the tier and there is room. `next`: the

@@ -150,9 +150,9 @@ impl Window {
         self.run = RUN_IMAGES;
     }
 
-    /// Batches may be laid in the tier itself.
-    pub(crate) fn allow_rows(&mut self, rows: Rows) {
-        self.rows = Some(rows);
+    /// Where batches may be laid in the tier itself.
+    pub(crate) fn set_rows(&mut self, rows: Option<Rows>) {
+        self.rows = rows;
     }
 
     /// Whether reads stand still.

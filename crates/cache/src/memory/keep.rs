@@ -75,10 +75,9 @@ impl Ledger {
 
     /// Whether a newcomer would be kept: there is room for it, or one that would go instead.
     pub(super) fn wants(&mut self, key: Key, len: u64, next: Next) -> bool {
-        self.table.find(key).is_none() && self.would_keep(key, len, next)
-    }
-
-    pub(super) fn would_keep(&mut self, key: Key, len: u64, next: Next) -> bool {
+        if self.table.find(key).is_some() {
+            return false;
+        }
         let blocks = self.arena.blocks_of(len);
         let candidate = Candidate {
             key,

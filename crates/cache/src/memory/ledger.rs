@@ -144,17 +144,6 @@ impl Ledger {
         Found::New(self.table.insert(key, len, next), span)
     }
 
-    /// As `lookup`, but a newcomer that would not be kept is refused at once.
-    pub(super) fn lookup_to_keep(&mut self, key: Key, len: u64, next: Next) -> Found {
-        if self.table.find(key).is_none() && !self.would_keep(key, len, next) {
-            self.stats.misses += 1;
-            self.stats.miss_bytes += len;
-            self.stats.refused += 1;
-            return Found::Full;
-        }
-        self.lookup(key, len, next)
-    }
-
     /// The sample if its bytes are here.
     pub(super) fn find(&mut self, key: Key, next: Next) -> Option<(u32, Reader)> {
         let slot = self.table.find(key)?;

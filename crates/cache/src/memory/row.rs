@@ -383,22 +383,6 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_would_not_stay_need_not_pass_through() {
-        let tier = tier_with("minio", 2, 0);
-        let len = tier.stats().capacity;
-        let mut all = vec![0; len as usize];
-        let Ok(Some(Lookup::Fill(fill))) = tier.copy(1, Some(1), &mut all) else {
-            panic!("there is room")
-        };
-        drop(fill.commit());
-        let refused = tier.copy(2, Some(1), &mut [0; 10]);
-        assert!(matches!(refused, Ok(Some(Lookup::Full))));
-        let stats = tier.stats();
-        assert_eq!((stats.refused, stats.misses, stats.full), (1, 2, 0));
-        assert!(matches!(tier.copy(1, None, &mut all), Ok(None)));
-    }
-
-    #[test]
     fn a_sample_in_a_row_is_nobody_elses() {
         let tier = tier(10);
         let row = tier.take_row(&wanted(0..2)).unwrap();

@@ -71,8 +71,7 @@ pub enum Lookup {
     Fill(Fill),
     /// Somebody else reads it.
     Busy(Flight),
-    /// There is no room now, or the sample is in a row: look again when something was let go. Of
-    /// [`MemoryTier::copy`] also: it would not be kept.
+    /// There is no room now, or the sample is in a row: look again when something was let go.
     Full,
 }
 
@@ -135,13 +134,12 @@ impl MemoryTier {
     }
 
     /// Copies a sample that is here to `target`, which has its length: then there is nothing left
-    /// to do. Else as [`MemoryTier::lookup`], but one that would not be kept is `Full`: it need not
-    /// pass through the tier, and several who look for it at once all read it.
+    /// to do. Else as [`MemoryTier::lookup`].
     pub fn copy(&self, key: Key, next: Next, target: &mut [u8]) -> Result<Option<Lookup>, Error> {
         let len = target.len() as u64;
         self.check_fits(len)?;
         loop {
-            match self.look(len, |ledger| ledger.lookup_to_keep(key, len, next)) {
+            match self.look(len, |ledger| ledger.lookup(key, len, next)) {
                 Ok(Lookup::Hit(held)) => {
                     held.copy_to(target);
                     return Ok(None);

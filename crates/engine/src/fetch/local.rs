@@ -30,7 +30,7 @@ pub(crate) fn local(desk: &Desk, fetch: Fetch, kind: Kind) {
     let target = Target {
         slab: slab.as_ref(),
         loads_only: kind == Kind::Load,
-        straight: into_slab && is_alone(desk),
+        straight: into_slab && is_raw(desk),
     };
     let mut wants = Vec::new();
     let mut outcomes = Vec::with_capacity(tasks.len());
@@ -56,15 +56,13 @@ struct Target<'a> {
     slab: Option<&'a SlabWriter>,
     /// Into the tier and no further, as long as there is room.
     loads_only: bool,
-    /// Into the slab at once, and into the tier only if it stays there.
+    /// Copied into the slab as it is found in the tier.
     straight: bool,
 }
 
-/// Whether samples go straight into their slab but for the tier, and nobody else may want them at
-/// the same time.
-fn is_alone(desk: &Desk) -> bool {
-    let is_raw = desk.preparation.is_none() && desk.lending.is_none() && desk.log.is_none();
-    is_raw && !desk.plant.board.is_shared()
+/// Whether samples stay as they are, and are of no use to a log.
+fn is_raw(desk: &Desk) -> bool {
+    desk.preparation.is_none() && desk.lending.is_none() && desk.log.is_none()
 }
 
 /// What to ask the log for, if the sample is there and not in memory.
@@ -146,7 +144,7 @@ enum Found {
     Placed,
     /// Nothing: it is this thread's to read.
     Fill(Fill),
-    /// Everything in it is held, or the sample would not stay there.
+    /// Everything in it is held, or the user has the sample.
     NoRoom,
 }
 
