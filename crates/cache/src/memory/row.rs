@@ -195,9 +195,9 @@ impl Ledger {
         for &Wanted { key, len, next } in samples {
             if self.table.find(key).is_some() {
                 // The same sample two times in one row: it has one place only.
-                slots
-                    .into_iter()
-                    .for_each(|slot| drop(self.table.vacate(slot)));
+                for slot in slots {
+                    self.table.vacate(slot);
+                }
                 return None;
             }
             let slot = self.table.insert(key, len, next);
@@ -298,7 +298,7 @@ mod tests {
         keys.into_iter().map(one).collect()
     }
 
-    #[allow(unsafe_code)]
+    #[allow(unsafe_code, clippy::mut_from_ref)]
     fn bytes(row: &Row, sample: usize) -> &mut [u8] {
         let offset = row.offsets().nth(sample).unwrap();
         // SAFETY: within the row, which lives, and each test has one part of it at a time.
