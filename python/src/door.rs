@@ -485,21 +485,13 @@ fn hand_over<'py>(
         Ok::<_, PyErr>(capsule(py, columns, offset, form)?.into_bound(py))
     };
     let none = || py.None().into_bound(py);
-    let form = match batch.shape() {
-        Some(shape) => Form::images(batch.len(), shape),
-        None => Form::row(batch.data_len(), Element::U8),
-    };
-    let gaps = batch.gaps();
-    let spread = gaps.is_some();
-    let lengths = match (batch.shape(), gaps) {
-        (Some(_), _) => none(),
-        (None, None) => PyList::new(py, batch.lengths())?.into_any(),
-        (None, Some(gaps)) => {
-            let gaps = gaps.map(Some).chain([None]);
-            let pairs = batch.lengths().iter().zip(gaps);
-            let cuts = pairs.flat_map(|(&length, gap)| [Some(length as usize), gap]);
-            PyList::new(py, cuts.flatten().collect::<Vec<_>>())?.into_any()
-        }
+    let cuts = batch.cuts();
+    let spread = cuts.is_some();
+    let row = Form::row(batch.data_len(), Element::U8);
+    let (form, lengths) = match (batch.shape(), cuts) {
+        (Some(shape), _) => (Form::images(batch.len(), shape), none()),
+        (None, None) => (row, PyList::new(py, batch.lengths())?.into_any()),
+        (None, Some(cuts)) => (row, PyList::new(py, cuts)?.into_any()),
     };
     PyTuple::new(
         py,

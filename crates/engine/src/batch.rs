@@ -237,11 +237,18 @@ impl Batch {
         samples.map(|slot| self.layout.room(slot) as u64).sum()
     }
 
-    /// The lengths of the gaps behind the samples, each but the last, if there are any.
-    pub fn gaps(&self) -> Option<impl Iterator<Item = usize>> {
+    /// If there are gaps between the samples: the length of each sample, and behind each but the
+    /// last that of its gap.
+    pub fn cuts(&self) -> Option<Vec<usize>> {
         let layout = &self.layout;
-        let gap = |pair: (&[usize], usize)| pair.0[1] - pair.0[0] - layout.room(pair.1);
-        let pairs = layout.offsets.windows(2).zip(0..);
-        layout.spread.then(|| pairs.map(gap))
+        layout.spread.then(|| {
+            let mut cuts = Vec::with_capacity(2 * self.len());
+            for slot in 0..self.len() {
+                let (start, room) = (layout.offsets[slot], layout.room(slot));
+                cuts.push(room);
+                cuts.extend(layout.offsets.get(slot + 1).map(|next| next - start - room));
+            }
+            cuts
+        })
     }
 }

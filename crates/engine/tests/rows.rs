@@ -75,7 +75,7 @@ fn count_rows(job: &Job, use_it: impl Fn(&Batch)) -> u64 {
     let mut rows = 0;
     while let Some(batch) = take(job).unwrap() {
         check(&batch);
-        rows += u64::from(batch.gaps().is_some());
+        rows += u64::from(batch.cuts().is_some());
         use_it(&batch);
     }
     rows
@@ -145,7 +145,7 @@ fn batches_that_a_user_keeps_are_nobody_elses_and_end_the_rows() {
     };
     begin(0);
     let kept = drain(&job);
-    let in_rows = kept.iter().filter(|batch| batch.gaps().is_some()).count();
+    let in_rows = kept.iter().filter(|batch| batch.cuts().is_some()).count();
     assert!((1..20).contains(&in_rows), "{in_rows}");
     // The user writes at will, and the next epoch begins.
     kept.iter().for_each(|batch| write(batch, 1));
@@ -251,7 +251,7 @@ fn jobs_that_share_an_engine_have_no_rows_and_read_each_sample_once() {
         for job in &jobs {
             let batch = take(job).unwrap().unwrap();
             check(&batch);
-            assert!(batch.gaps().is_none());
+            assert!(batch.cuts().is_none());
         }
     }
     assert_eq!(
