@@ -137,6 +137,10 @@ class Dataset(torch.utils.data.Dataset[Any]):
         """A whole batch at once where that is possible; None if it goes by ``item``."""
         return None
 
+    def collate(self, items: list[Any]) -> Any:
+        """What a loader makes of single samples unless it is given a ``collate_fn``."""
+        return torch.utils.data.default_collate(items)
+
     def label_of(self, label: int) -> Any:
         """A label as the user sees it."""
         return label if self.target_transform is None else self.target_transform(label)
@@ -183,6 +187,13 @@ class FileFolder(Dataset):
     def batch(self, samples: Sequence[torch.Tensor], labels: torch.Tensor) -> Any:
         """(list of tensors, labels): views of the slab, no copy."""
         return (list(samples), labels) if self.is_raw else None
+
+    def collate(self, items: list[Any]) -> Any:
+        """As ``batch`` does: raw samples may differ in length, so they stay a list."""
+        if not self.is_raw:
+            return super().collate(items)
+        samples, labels = zip(*items, strict=True)
+        return list(samples), torch.tensor(labels)
 
 
 class Files(FileFolder):
@@ -354,6 +365,13 @@ class TarFolder(Dataset):
                 field = fields.setdefault(extension, [None] * (at + 1))
                 field[at] = sample[start:end]
         return fields
+
+    def collate(self, items: list[Any]) -> Any:
+        """As ``batch`` does: a dict of lists."""
+        if self.transform is not None:
+            return super().collate(items)
+        names = dict.fromkeys(name for item in items for name in item)
+        return {name: [item.get(name) for item in items] for name in names}
 
 
 class _Progress:

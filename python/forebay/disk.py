@@ -15,6 +15,11 @@ LAYOUTS = ("auto", "packed", "reorder")
 # With less memory nothing is kept on disk by itself: its buffers take an eighth of it.
 _WORTHWHILE = 16 << 20
 
+NEEDS_THE_ORDER = (
+    'layout="reorder" needs the order of the next epoch, of all samples: one rank, and an order '
+    'that forebay makes; hint: layout="packed"'
+)
+
 CacheDir = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -36,10 +41,7 @@ def disk_settings(
         raise ValueError(f"layout={layout!r} is not one of {', '.join(map(repr, LAYOUTS))}")
     if not known_ahead:
         if layout == "reorder":
-            raise ValueError(
-                'layout="reorder" needs the order of the next epoch, of all samples: one rank, and '
-                'an order that forebay makes; hint: layout="packed"'
-            )
+            raise ValueError(NEEDS_THE_ORDER)
         layout = "packed"
     budget = None if disk is None else in_bytes(disk, "disk")
     dirs = directories(cache_dir)

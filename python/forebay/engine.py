@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from forebay import _forebay
-from forebay.disk import CacheDir, directories
+from forebay.disk import NEEDS_THE_ORDER, CacheDir, directories
 from forebay.sizes import in_bytes
 
 # More would only stand in each other's way, and a million would not start.
@@ -87,6 +87,13 @@ class Engine:
         """What runs in this process, if it was started."""
         native = self._native
         return native if native is not None and native.is_ours else None
+
+    def serve_several_ranks(self) -> None:
+        """Told before the start by a loader that is one of several ranks."""
+        if self.native is None and self._settings.get("layout", "packed") != "packed":
+            if self._settings["layout"] == "reorder":
+                raise ValueError(NEEDS_THE_ORDER)
+            self._settings["layout"] = "packed"
 
     def start(self) -> _forebay.Engine:
         """What runs in this process; started by the first loader that is iterated."""

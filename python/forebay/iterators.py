@@ -15,11 +15,11 @@ from torch.utils.dlpack import from_dlpack
 
 from forebay import _forebay
 from forebay.images import Finish
-from forebay.orders import Drawn, FromGenerator, FromSeedDraw, HandedOver, Watched
+from forebay.orders import Drawn, FromGenerator, FromSeedDraw, HandedOver, Streamed, Watched
 from forebay.pixels import Decoded
 from forebay.randomness import seeded
 from forebay.state import State
-from forebay.workers import Crew, Maker
+from forebay.workers import Crew, Made, Maker
 
 if TYPE_CHECKING:
     from forebay.loader import DataLoader
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Random = tuple[int, int, int, int]
 
 _KEPT_BATCHES = 32
+# Where block, labels and ids are in what the engine gives.
+_TENSORS = (0, 3, 4)
 # Seconds; the engine waits in steps, so this is one of them.
 _A_GLANCE = 1e-3
 # Up to so many samples an epoch begins once the coming one is known: that takes a few milliseconds.
@@ -40,7 +42,7 @@ class Position:
     The loader keeps it after its iterator is gone, so it must not refer to either.
     """
 
-    def __init__(self, loader: DataLoader, epoch: int, resume: State | None) -> None:
+    def __init__(self, loader: DataLoader[Any], epoch: int, resume: State | None) -> None:
         # Of its own: another iterator of the same loader may be under way, and the user
         # may have changed the sampler since the last epoch.
         self.order = loader.fresh_order()
@@ -57,7 +59,7 @@ class Position:
         # What torch would have asked for already, in batches of today's size.
         self.asked_before = (
             0
-            if resume is None or isinstance(self.order, HandedOver)
+            if resume is None or isinstance(self.order, HandedOver | Streamed)
             else resume.consumed // self.order.size
         )
         # What native augmentation is drawn from, where it is not the user's seed.
@@ -74,7 +76,7 @@ class Position:
     def begin(self) -> str:
         """Draw the order, now; the tag of what remains of it."""
         order = self.order
-        assert not isinstance(order, HandedOver)
+        assert not isinstance(order, HandedOver | Streamed)
         resume = self.resume
         if resume is not None and resume.order is not None and isinstance(order, Watched):
             over = resume.consumed >= resume.samples
@@ -95,7 +97,7 @@ class Position:
     def _state(self) -> State:
         batches = self.before + self.yielded
         seed = {} if self.base_seed is None else {"base_seed": self.base_seed}
-        if isinstance(self.order, HandedOver):
+        if isinstance(self.order, HandedOver | Streamed):
             order = {"kind": self.order.kind, **seed}
             return dataclasses.replace(self._fresh, batches=batches, order=order)
         if self.drawn is None or self.rest is None:
@@ -112,7 +114,7 @@ class Position:
 class EngineIterator(Iterator[Any]):
     """Batches of a dataset of ours, from the engine."""
 
-    def __init__(self, loader: DataLoader, epoch: int, resume: State | None) -> None:
+    def __init__(self, loader: DataLoader[Any], epoch: int, resume: State | None) -> None:
         self._loader = loader
         self._dataset = loader.dataset
         self.position = Position(loader, epoch, resume)
@@ -122,6 +124,10 @@ class EngineIterator(Iterator[Any]):
         self._asked = 0
         self._batches = 0
         self._taken = 0
+        self._foreseen = False
+        # A batch that was taken but not yet handed over: of the engine, or of the workers.
+        self._raw_batch: list[Any] | None = None
+        self._made: Made | None = None
         # Looked up once: they cost an attribute of torch's object each.
         self._timeout = float(loader.timeout)
         self._lookahead = loader.lookahead
@@ -256,43 +262,62 @@ class EngineIterator(Iterator[Any]):
             self._begun = False
         if not self._begun:
             self._begin()
-        if self._crew is not None:
-            return self._from_workers(self._crew)
-        coming = self._taken + 1
-        lookahead = self._lookahead
-        if not lookahead:
-            self._ask(coming)
-        try:
-            raw = self._job.next(self._timeout, self._wants_ids)
-        except _forebay.Error:
-            self._taken = self._job.taken  # a batch that failed is taken too; a timeout is not
-            if lookahead:
-                self._ask(lookahead + self._taken)
-            raise
-        if raw is None:
-            self._end()
-            raise StopIteration
-        # If a function of the user's fails below, the batch was taken but not yielded.
-        self._taken = coming
-        if lookahead:
-            self._ask(lookahead + coming)
-        batch = self._hand_over(raw)
-        self.position.yielded = coming
-        if coming == max(1, self._batches - self._loader.depth):
-            self._foresee(late=True)
+        # What may raise (a warning that is an error, say) comes before a batch is taken.
+        self._watch_slabs()
+        self._foresee_in_time()
+        batch = self._from_engine() if self._crew is None else self._from_workers(self._crew)
+        self.position.yielded = self._taken
         return batch
+
+    def _foresee_in_time(self) -> None:
+        """Tell the job of the coming epoch once this one is so far that torch's order is sure."""
+        # The engine is as far ahead of what is yielded as the workers are.
+        ahead = self._loader.depth + (0 if self._crew is None else self._lookahead)
+        if not self._foreseen and self._taken >= max(1, self._batches - ahead):
+            self._foresee(late=True)
+            self._foreseen = True
+
+    def _from_engine(self) -> Any:
+        """The next batch; one that could not be handed over last time comes again."""
+        lookahead = self._lookahead
+        if self._raw_batch is None:
+            coming = self._taken + 1
+            if not lookahead:
+                self._ask(coming)
+            try:
+                raw = self._job.next(self._timeout, self._wants_ids)
+            except _forebay.Error:
+                self._taken = self._job.taken  # a batch that failed is taken; a timeout is not
+                if lookahead:
+                    self._ask(lookahead + self._taken)
+                raise
+            if raw is None:
+                self._end()
+                raise StopIteration
+            self._raw_batch = list(raw)
+            self._taken = coming
+        if lookahead:
+            self._ask(lookahead + self._taken)
+        for part in _TENSORS:
+            if not isinstance(self._raw_batch[part], torch.Tensor | None):
+                self._raw_batch[part] = from_dlpack(self._raw_batch[part])
+        # If a function of the user's fails from here on, the batch is taken, as with torch.
+        raw_batch, self._raw_batch = self._raw_batch, None
+        return self._hand_over(raw_batch)
 
     def _from_workers(self, crew: Crew) -> Any:
         """The next batch by way of the worker processes, which are kept busy ahead of it."""
-        if not crew.out:
-            self._feed(crew, waits=True)
-        if not crew.out:
-            self._end()
-            raise StopIteration
-        made = crew.take()
-        self._taken = made.number
-        self._ask(self._lookahead + made.number)
+        if self._made is None:
+            if not crew.out:
+                self._feed(crew, waits=True)
+            if not crew.out:
+                self._end()
+                raise StopIteration
+            self._made = crew.take()
+            self._taken = self._made.number
+        self._ask(self._lookahead + self._taken)
         self._feed(crew, waits=False)
+        made, self._made = self._made, None
         for sample, reason in made.bad:
             self._job.quarantine(sample, reason)
         made.check()
@@ -300,13 +325,7 @@ class EngineIterator(Iterator[Any]):
         if self._loader.return_index:
             ids = torch.tensor(made.ids)
             batch = _with_ids(batch, ids if self._batched else ids[0])
-        if self._pins:
-            batch = _pinned(batch)
-        self.position.yielded = made.number
-        # The engine is as far ahead of what is yielded as the workers are.
-        if made.number == max(1, self._batches - self._loader.depth - self._lookahead):
-            self._foresee(late=True)
-        return batch
+        return _pinned(batch) if self._pins else batch
 
     def _feed(self, crew: Crew, waits: bool) -> None:
         """Give the workers what is ready; wait for the engine only while they have nothing."""
@@ -347,11 +366,10 @@ class EngineIterator(Iterator[Any]):
         assert self._finish is not None
         return self._finish.pack(data)
 
-    def _hand_over(self, raw: tuple[Any, list[int] | None, bool, Any, Any, Any]) -> Any:
-        block, lengths, gaps, labels, ids, lent = raw
-        data = from_dlpack(block)
+    def _hand_over(self, raw: list[Any]) -> Any:
+        data, lengths, gaps, labels, ids, lent = raw
         if lengths is None:
-            done = self._images(data, from_dlpack(labels), ids)
+            done = self._images(data, labels, ids)
         else:
             samples: Any = _cut(data, lengths, gaps)
             if lent is not None:
@@ -359,22 +377,19 @@ class EngineIterator(Iterator[Any]):
                 for at, copy in lent.copies():
                     samples[at] = Decoded(copy)
             if self._raw and not self._wants_ids:
-                done = self._dataset.batch(samples, from_dlpack(labels))
+                done = self._dataset.batch(samples, labels)
             else:
-                done = self._in_python(samples, from_dlpack(labels), from_dlpack(ids))
-        if self._pins:
-            done = _pinned(done)
-        self._watch_slabs()
-        return done
+                done = self._in_python(samples, labels, ids)
+        return _pinned(done) if self._pins else done
 
     def _images(self, images: torch.Tensor, labels: torch.Tensor, ids: Any) -> Any:
         """A batch of finished images, as ``default_collate`` would have given it."""
         if not self._raw:
             data, lengths = self._packed(images, None)
             samples = _cut(data, lengths, gaps=False)
-            return self._in_python(samples, labels, from_dlpack(ids))
+            return self._in_python(samples, labels, ids)
         done = [images, labels]
-        return [*done, from_dlpack(ids)] if self._wants_ids else done
+        return [*done, ids] if self._wants_ids else done
 
     def _in_python(self, samples: Any, labels: torch.Tensor, ids: torch.Tensor) -> Any:
         loader = self._loader
@@ -413,7 +428,7 @@ class EngineIterator(Iterator[Any]):
             warnings.warn(
                 f"{self._job.batches_out} batches are still referred to; each keeps its memory. "
                 "Copy what you keep (tensor.clone()) if memory runs short.",
-                stacklevel=4,
+                stacklevel=3,
             )
 
     def _end(self) -> None:
@@ -463,10 +478,10 @@ def _with_ids(batch: Any, ids: torch.Tensor) -> Any:
     return (*batch, ids) if isinstance(batch, tuple | list) else (batch, ids)
 
 
-class _PlannedBatches:
+class PlannedBatches:
     """The batch sampler of torch's loader: our order, asked for as torch asks."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
         self.position: Position | None = None
 
@@ -500,23 +515,24 @@ class _PlannedBatches:
 
 
 class TorchIterator(Iterator[Any]):
-    """Batches of any other map-style dataset, from torch's own loader in our order."""
+    """Batches of any other dataset: torch's own iterator, in our order where there is one."""
 
-    def __init__(self, loader: DataLoader, epoch: int, resume: State | None) -> None:
+    def __init__(self, loader: DataLoader[Any], epoch: int, resume: State | None) -> None:
         self._loader = loader
         self.position = Position(loader, epoch, resume)
         self._open()
 
     def _open(self) -> None:
-        planned, inner = self._loader.planned_torch(_PlannedBatches)
-        planned.position = self.position
-        resume, order = self.position.resume, self.position.order
+        position = self.position
         # The base seed of a saved epoch was drawn before: torch's draw now does not count.
-        again = resume is not None and resume.order is not None
+        again = position.resume is not None and position.resume.order is not None
         state = torch.default_generator.get_state()
-        self._inner = iter(inner)
-        if again and isinstance(order, FromSeedDraw):
+        self._inner = self._loader.torchs_iterator(position)
+        if again and isinstance(position.order, FromSeedDraw):
             torch.default_generator.set_state(state)
+        if isinstance(position.order, Streamed):
+            for _ in range(position.before):
+                next(self._inner, None)
 
     def __next__(self) -> Any:
         if not self.position.started and self._loader.start(self):
@@ -534,4 +550,10 @@ class TorchIterator(Iterator[Any]):
         return batch
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self._inner)
+
+    def __getattr__(self, name: str) -> Any:
+        # Frameworks and debuggers look at torch's iterator.
+        if name == "_inner":
+            raise AttributeError(name)
+        return getattr(self._inner, name)

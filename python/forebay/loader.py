@@ -5,75 +5,48 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-import warnings
+import logging
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.utils.data
+from torch.utils.data import default_collate, default_convert
 
 from forebay import _forebay
 from forebay.datasets import Dataset, ImageFolder
 from forebay.disk import CacheDir, disk_settings
 from forebay.engine import Engine, engine_settings, threads_of
-from forebay.images import CACHE_FORMS, MAX_PIXELS, PREPARE, preparation_of
-from forebay.iterators import EngineIterator, Position, TorchIterator
+from forebay.images import CACHE_FORMS, MAX_PIXELS, PREPARE, Preparation, preparation_of
+from forebay.iterators import EngineIterator, PlannedBatches, Position, TorchIterator
 from forebay.orders import (
     Batching,
     FromGenerator,
     HandedOver,
     Order,
     Planned,
-    Share,
+    Streamed,
     Watched,
     order_of,
 )
-from forebay.ranks import find_rank
+from forebay.ranks import dealt_to, surroundings
+from forebay.rebuild import NumWorkers, teach
+from forebay.sampler import PlanSampler, plan_under
 from forebay.state import State
 from forebay.transforms import explain
 from forebay.what_if import what_if
 from forebay.workers import Crew
 
+_log = logging.getLogger("forebay")
+
 _MOST_BATCHES_AHEAD = 1024
 
-
-class PlanSampler(torch.utils.data.Sampler[int]):
-    """The sampler of a loader with a seed: this rank's samples of the coming epoch."""
-
-    def __init__(self, order: Planned, length: int, batches: int, rank: int) -> None:
-        self._order = order
-        self._length = length
-        self._batches = batches
-        self._rank = rank
-        self.epoch = 0
-        self.resume: State | None = None
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._order.begin(self.epoch).epoch.samples(self._rank).tolist())
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the next one, as frameworks call it before each."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise ValueError(f"epoch={epoch!r} is not an epoch; epochs are numbered from 0")
-        if self.resume is not None and self.resume.epoch != epoch:
-            if 0 < self.resume.consumed < self.resume.samples and (
-                self.resume.batches < self._batches
-            ):
-                warnings.warn(
-                    f"set_epoch({epoch}) gives up the position in epoch {self.resume.epoch} "
-                    "that load_state_dict() set",
-                    stacklevel=2,
-                )
-            self.resume = None
-        self.epoch = epoch
+T_co = TypeVar("T_co", covariant=True)
 
 
-class DataLoader:
+class DataLoader(torch.utils.data.DataLoader[T_co]):
     """A drop-in for ``torch.utils.data.DataLoader``; see the README for what it adds.
 
     All of torch's arguments come first, in torch's order. ``num_workers`` is the number of threads
@@ -82,7 +55,8 @@ class DataLoader:
 
     - ``seed``: the order of epoch e is, if shuffled, ``torch.randperm(n)`` under
       ``manual_seed(seed + e)``, dealt to ranks as ``DistributedSampler`` does; known ahead.
-    - ``rank``, ``world_size``: found from the process group or RANK and WORLD_SIZE.
+    - ``rank``, ``world_size``: with ``seed=`` they are found from the process group or RANK and
+      WORLD_SIZE. Without any of the three the loader deals to nobody, as torch's does.
     - ``even``: False for evaluation: no sample twice, ranks may differ by one.
     - ``memory``: budget of the memory tier; ``readahead``: most bytes fetched ahead.
     - ``policy``: what stays in memory: farthest, reuse, lru, lfu, minio or none.
@@ -104,7 +78,7 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: torch.utils.data.Dataset[Any],
+        dataset: torch.utils.data.Dataset[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Any = None,
@@ -145,155 +119,194 @@ class DataLoader:
         engine: Engine | None = None,
         split: tuple[int, int] | None = None,
     ) -> None:
-        self._arguments = {name: value for name, value in locals().items() if name != "self"}
-        if isinstance(dataset, torch.utils.data.IterableDataset) or not hasattr(dataset, "__len__"):
-            raise TypeError(
-                "forebay.DataLoader plans the order of a map-style dataset (with __getitem__ and "
-                "__len__); an IterableDataset has an order of its own"
-            )
-        _one_of("deal", deal, ("strided", "batches"))
-        if deal == "batches" and not even:
-            raise ValueError('even=False goes with deal="strided" only: batches are dealt evenly')
+        given = {name: value for name, value in locals().items() if name in _OPTIONS}
+        self._streams = isinstance(dataset, torch.utils.data.IterableDataset)
+        self.native = _reads_natively(dataset)
+        self._check_options(given)
         # torch itself says what is wrong with a number.
         processes = threads_of(num_workers) if isinstance(num_workers, str) else num_workers
         chosen = sampler is not None or batch_sampler is not None
-        self.rank, self.world_size = find_rank(rank, world_size)
-        seed = _choose_seed(seed, chosen, generator, self.world_size, rank, world_size)
-        batching = Batching(batch_size, drop_last)
-        order: Order | HandedOver | None = None
-        if seed is not None:
-            uneven = "keep" if not even else "drop" if drop_last else "pad"
-            share = Share(self.rank, self.world_size, deal, uneven)
+        self._plan_sampler = plan_under(sampler, batch_sampler) if chosen else None
+        if self._plan_sampler is None:
+            seed = _choose_seed(seed, chosen, generator, rank, world_size)
+        if seed is not None and self._plan_sampler is None:
             if batch_size is not None:
                 torch.utils.data.BatchSampler([], batch_size, drop_last)  # only for its checks
-            order = Planned(len(dataset), seed if shuffle else None, batching, share)
-            sequential = Planned(len(dataset), None, batching, share).begin(0).epoch
-            self._batches = sequential.batches(self.rank)
-            sampler = PlanSampler(order, sequential.len(self.rank), self._batches, self.rank)
-            self._plan_sampler: PlanSampler | None = sampler
-            shuffle = None
-        else:
-            self._plan_sampler = None
-        # torch's own object checks the arguments, in torch's words, and makes its samplers.
-        with warnings.catch_warnings():
-            # Ours are threads, which torch's advice on processes does not fit.
-            warnings.filterwarnings("ignore", message="This DataLoader will create")
-            self._torch = torch.utils.data.DataLoader(
+            sampler = self._plan_sampler = PlanSampler(
                 dataset,
-                batch_size,
-                shuffle,
-                sampler,
-                batch_sampler,
-                processes,
-                collate_fn,
-                pin_memory,
-                drop_last,
-                timeout,
-                worker_init_fn,
-                multiprocessing_context,
-                generator,
-                prefetch_factor=prefetch_factor,
-                persistent_workers=persistent_workers,
-                pin_memory_device=pin_memory_device,
-                in_order=in_order,
+                seed,
+                shuffle=bool(shuffle),
+                batching=Batching(batch_size, drop_last),
+                even=even,
+                deal=deal,
+                rank=rank,
+                world_size=world_size,
             )
-        self.seed = seed
-        if order is None:
-            order = self._order_of_sampler()
-            self._batches = -1
-        self.order_source = order
-        self.return_index = return_index
-        self.user_collate_fn = collate_fn
-        self.on_error = _one_of("on_error", on_error, ("raise", "replace"))
-        if isinstance(max_bad_samples, bool) or not isinstance(max_bad_samples, int):
-            raise TypeError(f"max_bad_samples={max_bad_samples!r} is not a whole number")
-        if max_bad_samples < 0:
-            raise ValueError(f"max_bad_samples={max_bad_samples} is negative")
+            shuffle = None
+        options = {
+            name: value for name, value in given.items() if value is not _OPTIONS[name].default
+        }
+        batched = batch_sampler is not None or batch_size is not None
+        if collate_fn is None and self.native and batched:
+            assert isinstance(dataset, Dataset)
+            collate_fn = dataset.collate
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            _with_options(processes, options),
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers,
+            pin_memory_device=pin_memory_device,
+            in_order=in_order,
+        )
+        # Named as the arguments are: that is how frameworks make another loader of this one.
+        for name, value in given.items():
+            setattr(self, name, value)
+        # A sampler of ours that the framework wrapped runs as theirs; else the plan is read.
+        self._plans = self._plan_sampler is self.sampler and batch_sampler is None
+        self.seed = seed if self._plan_sampler is None else self._plan_sampler.seed
         self.max_bad_samples = min(max_bad_samples, 2**32)
+        self._epoch = 0
+        self._resume: State | None = None
+        self.base_seed: int | None = None
+        # What native augmentation is drawn from: for the life of a loader, so that the coming
+        # epoch can be made ahead.
+        self.augment_seed = self.seed
         settings = engine_settings(memory, readahead, policy, num_workers, split)
-        settings["epoch"] = _length(self._torch.sampler)
-        self.depth = min(max(2, prefetch_factor or 2), _MOST_BATCHES_AHEAD) + 1
-        self.native = _reads_natively(dataset)
-        if engine is not None:
-            self._check_engine(engine)
-        if not self.native and (return_index or on_error == "replace"):
-            name = "return_index=True" if return_index else 'on_error="replace"'
-            raise ValueError(f"{name} needs a dataset of forebay's, as it is")
+        settings["epoch"] = _length(self.sampler)
         settings |= disk_settings(
             dataset if self.native and isinstance(dataset, Dataset) else None,
             cache_dir,
             disk,
             layout,
             memory=settings["memory"],
-            known_ahead=self.world_size == 1 and not isinstance(order, HandedOver),
+            known_ahead=self._is_known_ahead(),
         )
-        self.preparation = preparation_of(
-            dataset if self.native else None,
-            prepare=_one_of("prepare", prepare, PREPARE),
-            decode=decode,
-            cache_form=_one_of("cache_form", cache_form, CACHE_FORMS),
-            channels_last=channels_last,
-            orient=orient,
-            max_pixels=max_pixels,
-            memory=settings["memory"] if engine is None else engine.memory,
-        )
-        # Worker processes read lent images in the memory tier itself.
-        settings["shared"] = bool(self.preparation.lends and processes)
-        if engine is not None and settings["shared"]:
-            # Nobody else maps the memory of an engine that is shared.
-            self.preparation = dataclasses.replace(self.preparation, lends=0)
-        self._engine = Engine.of(settings) if engine is None else engine
-        self.owns_engine = engine is None
-        self._spare: list[tuple[_forebay.Engine, _forebay.Job]] = []
-        self.spare_crews: list[Crew] = []
-        self._epoch = 0
-        self._resume: State | None = None
-        self._live: weakref.ref[Any] | None = None
-        self._position: Position | None = None
-        self._planned_torch: tuple[Any, Any] | None = None
-        self.base_seed: int | None = None
-        # What native augmentation is drawn from: for the life of a loader, so that the coming
-        # epoch can be made ahead.
-        self.augment_seed = seed
-        self.torch_figures: dict[str, Any] = {"batches": 0, "waited_seconds": 0.0}
-        self.warned_of_slabs = False
+        self._set_up(settings)
+        teach(type(self))
+        self._say_who_is_dealt_to()
 
-    def _check_engine(self, engine: Engine) -> None:
+    def _check_options(self, given: dict[str, Any]) -> None:
+        """Refuse options that are wrong, or that this kind of dataset cannot have."""
+        _one_of("deal", given["deal"], ("strided", "batches"))
+        if given["deal"] == "batches" and not given["even"]:
+            raise ValueError('even=False goes with deal="strided" only: batches are dealt evenly')
+        _one_of("on_error", given["on_error"], ("raise", "replace"))
+        _one_of("prepare", given["prepare"], PREPARE)
+        _one_of("cache_form", given["cache_form"], CACHE_FORMS)
+        most = given["max_bad_samples"]
+        if isinstance(most, bool) or not isinstance(most, int):
+            raise TypeError(f"max_bad_samples={most!r} is not a whole number")
+        if most < 0:
+            raise ValueError(f"max_bad_samples={most} is negative")
+        if self._streams:
+            for name in ("seed", "rank", "world_size"):
+                if given[name] is not None:
+                    raise ValueError(
+                        f"{name}= plans the order of a map-style dataset; an IterableDataset has "
+                        "an order of its own"
+                    )
+        if not self.native and (given["return_index"] or given["on_error"] == "replace"):
+            name = "return_index=True" if given["return_index"] else 'on_error="replace"'
+            raise ValueError(f"{name} needs a dataset of forebay's, as it is")
+        engine = given["engine"]
+        if engine is None:
+            return
         if not isinstance(engine, Engine):
             raise TypeError(f"engine={engine!r} is not a forebay.Engine")
         if not self.native:
             raise ValueError("engine= needs a dataset of forebay's, as it is")
-        own = ("memory", "readahead", "policy", "cache_dir", "disk", "layout", "split")
-        given = [name for name in own if self._arguments[name] != _DEFAULTS[name]]
-        if given:
-            raise ValueError(f"{given[0]}= is the engine's; hint: pass it to forebay.Engine()")
+        for name in ("memory", "readahead", "policy", "cache_dir", "disk", "layout", "split"):
+            if given[name] != _OPTIONS[name].default:
+                raise ValueError(f"{name}= is the engine's; hint: pass it to forebay.Engine()")
+
+    def _set_up(self, settings: dict[str, Any]) -> None:
+        """What belongs to this process: made by the constructor, and after unpickling."""
+        self.preparation = self._prepare(settings["memory"])
+        # Worker processes read lent images in the memory tier itself.
+        settings["shared"] = bool(self.preparation.lends and self.num_workers)
+        if self.engine is not None and settings["shared"]:
+            # Nobody else maps the memory of an engine that is shared.
+            self.preparation = dataclasses.replace(self.preparation, lends=0)
+        self._engine = Engine.of(settings) if self.engine is None else self.engine
+        self._spare: list[tuple[_forebay.Engine, _forebay.Job]] = []
+        self.spare_crews: list[Crew] = []
+        self._live: weakref.ref[Any] | None = None
+        self._position: Position | None = None
+        self._planned_batches: PlannedBatches | None = None
+        self.torch_figures: dict[str, Any] = {"batches": 0, "waited_seconds": 0.0}
+        self.warned_of_slabs = False
+
+    def _prepare(self, memory: int) -> Preparation:
+        return preparation_of(
+            self.dataset if self.native else None,
+            prepare=self.prepare,
+            decode=self.decode,
+            cache_form=self.cache_form,
+            channels_last=self.channels_last,
+            orient=self.orient,
+            max_pixels=self.max_pixels,
+            memory=memory if self.engine is None else self.engine.memory,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What runs belongs to its process, and is made anew on the other side.
+        state = {name: value for name, value in self.__dict__.items() if name not in _OF_A_PROCESS}
+        return {**state, "_iterator": None, "_settings": self._engine.settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        settings = state.pop("_settings")
+        self.__dict__.update(state)
+        self._set_up(settings)
 
     # -- torch's attributes -----------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Any:
-        # dataset, sampler, batch_sampler, batch_size, num_workers, ... are torch's own.
-        if name.startswith("_") or "_torch" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._torch, name)
+    def check_worker_number_rationality(self) -> None:
+        """torch's advice on the number of processes; ours are threads, which it does not fit."""
+        if not self.native:
+            super().check_worker_number_rationality()
+
+    @property
+    def _index_sampler(self) -> Any:
+        # Asked by torch's own iterators, which read our order where we know it.
+        planned = self.__dict__.get("_planned_batches")
+        return super()._index_sampler if planned is None else planned
 
     def __len__(self) -> int:
-        return self._batches if self._batches >= 0 else len(self._torch)
+        if self._plans:
+            return self._plan.batches
+        if self._streams:
+            return super().__len__()
+        source: Any = self.batch_sampler if self.batched else self.sampler
+        return len(source)
 
     def __repr__(self) -> str:
         return f"forebay.DataLoader({self.dataset!r}, batch_size={self.batch_size})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Made anew on the other side: an engine belongs to its process.
-        return _rebuild, (self._arguments, self._next_epoch(), self._pending())
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        # accelerate asks right before it makes a loader of this one's arguments.
+        teach(type(self))
+        return False
 
     # -- iteration --------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Any:
         kind = EngineIterator if self.native else TorchIterator
         resume = self._pending()
         iterator = kind(self, self._next_epoch() if resume is None else resume.epoch, resume)
         self._live = weakref.ref(iterator)
-        if self._plan_sampler is None:
+        if not self._plans:
             # Its order is drawn now, so the epoch begins now.
             self._begun(iterator.position)
         return iterator
@@ -319,19 +332,19 @@ class DataLoader:
         self._set_next_epoch(position.epoch + 1)
 
     def _next_epoch(self) -> int:
-        return self._epoch if self._plan_sampler is None else self._plan_sampler.epoch
+        return self._plan.epoch if self._plans else self._epoch
 
     def _set_next_epoch(self, epoch: int) -> None:
         self._epoch = epoch
-        if self._plan_sampler is not None:
-            self._plan_sampler.epoch = epoch
+        if self._plans:
+            self._plan.epoch = epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next one; passed on to a sampler that knows epochs."""
-        if self._plan_sampler is None and hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
-        if self._plan_sampler is not None:
-            self._plan_sampler.set_epoch(epoch)
+        for sampler in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+                break
         self._epoch = epoch
 
     def order(self, epoch: int) -> np.ndarray:
@@ -346,6 +359,54 @@ class DataLoader:
         drawn = planned.begin(epoch)
         return drawn.epoch.samples(drawn.rank)
 
+    # -- who is dealt to --------------------------------------------------------------
+
+    @property
+    def _plan(self) -> PlanSampler:
+        assert self._plan_sampler is not None
+        return self._plan_sampler
+
+    @property
+    def rank(self) -> int:
+        """The rank whose samples this loader gives; 0 if its order is dealt to nobody."""
+        return dealt_to(self.sampler, self.batch_sampler)[0]
+
+    @rank.setter
+    def rank(self, given: int | None) -> None:
+        pass  # the sampler has it
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks this loader's order is dealt to; 1 if to nobody."""
+        return dealt_to(self.sampler, self.batch_sampler)[1]
+
+    @world_size.setter
+    def world_size(self, given: int | None) -> None:
+        pass
+
+    def _is_known_ahead(self) -> bool:
+        return self.world_size == 1 and not isinstance(self.order_source, HandedOver | Streamed)
+
+    def _say_who_is_dealt_to(self) -> None:
+        if surroundings()[1] > 1:
+            _log.info("%s", self._dealing())
+
+    def _dealing(self) -> str:
+        """Who gets which samples, in a sentence."""
+        rank, world = self.rank, self.world_size
+        _, there = surroundings()
+        if self._streams:
+            return "order: the IterableDataset's own; sharing it out to ranks is up to the dataset"
+        if world > 1:
+            by = "forebay" if self._plans else type(self.sampler).__name__
+            return f"order: dealt to {world} ranks by {by}; this loader gives those of rank {rank}"
+        if there > 1:
+            return (
+                f"order: not dealt, so each of the {there} ranks gets every sample, as with "
+                "torch; hint: pass seed= or a DistributedSampler to deal it"
+            )
+        return "order: of one rank; every sample is this loader's"
+
     # -- state ------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
@@ -357,7 +418,7 @@ class DataLoader:
         if position is not None and not position.ended:
             return position.state().to_dict()
         epoch = self._next_epoch()
-        if position is not None and self._plan_sampler is None:
+        if position is not None and not self._plans:
             epoch = position.epoch + 1
         return (self._pending() or self.make_state(epoch)).to_dict()
 
@@ -366,7 +427,7 @@ class DataLoader:
         if not state:
             return
         read = State.of_dict(state)
-        read.check(len(self.dataset), self._fingerprint())
+        read.check(_length(self.dataset), self._fingerprint())
         kind = None if read.order is None else read.order.get("kind")
         if kind not in (None, self.order_source.kind):
             raise _forebay.InvalidError(
@@ -382,34 +443,37 @@ class DataLoader:
         self._position = None
 
     def _pending(self) -> State | None:
-        return self._resume if self._plan_sampler is None else self._plan_sampler.resume
+        return self._plan.resume if self._plans else self._resume
 
     def _set_pending(self, state: State | None) -> None:
-        if self._plan_sampler is None:
-            self._resume = state
+        if self._plans:
+            self._plan.resume = state
         else:
-            self._plan_sampler.resume = state
+            self._resume = state
 
     def make_state(self, epoch: int) -> State:
         """The beginning of an epoch, as a state."""
         source = self.order_source
         order = source.between() if isinstance(source, FromGenerator) else None
         drawn = None if self.seed is not None else self.augment_seed
-        return State(len(self.dataset), self._fingerprint(), epoch, 0, 0, order, drawn)
+        return State(_length(self.dataset), self._fingerprint(), epoch, 0, 0, order, drawn)
 
-    def fresh_order(self) -> Order | HandedOver:
-        """The order for one epoch's use; a sampler is looked at anew, as torch does."""
-        if self._plan_sampler is not None:
-            return copy.copy(self.order_source)
-        return self._order_of_sampler()
-
-    def _order_of_sampler(self) -> Order | HandedOver:
-        inner = self._torch
+    @property
+    def order_source(self) -> Order | HandedOver | Streamed:
+        """Where the order comes from; the sampler is looked at anew, as torch does."""
+        if self._streams:
+            return Streamed()
+        if self._plans:
+            return self._plan.planned()
         batching = Batching(None, False)
-        if inner.batch_sampler is not None:
-            size = getattr(inner.batch_sampler, "batch_size", None) or 0
-            batching = Batching(size, getattr(inner.batch_sampler, "drop_last", False))
-        return order_of(inner.sampler, inner.batch_sampler, batching, inner.generator)
+        if self.batch_sampler is not None:
+            size = getattr(self.batch_sampler, "batch_size", None) or 0
+            batching = Batching(size, getattr(self.batch_sampler, "drop_last", False))
+        return order_of(self.sampler, self.batch_sampler, batching, self.generator)
+
+    def fresh_order(self) -> Order | HandedOver | Streamed:
+        """The order for one epoch's use."""
+        return copy.copy(self.order_source)
 
     def _fingerprint(self) -> str | None:
         return self.dataset.native.fingerprint if isinstance(self.dataset, Dataset) else None
@@ -419,18 +483,25 @@ class DataLoader:
     def stats(self) -> dict[str, Any]:
         """Figures so far: batches, samples, bytes, hits, seconds waited, bad samples, ..."""
         if not self.native:
-            return dict(self.torch_figures)  # the samples are torch's own affair
+            # The samples are torch's own affair.
+            return {"read_by": "torch", **self.torch_figures}
         live = None if self._live is None else self._live()
         figures: dict[str, Any] = {} if live is None else live.stats()
         if not figures and self._spare:
             figures = self._spare[-1][1].stats()
-        return {**figures, **self._engine.stats()}
+        return {"read_by": "forebay", **figures, **self._engine.stats()}
 
     what_if = what_if
 
     def explain(self) -> str:
-        """Which steps of the images' transform are native, which are Python, and why."""
-        return explain(self.preparation.translation)
+        """Who reads and prepares the samples, for which ranks, and why."""
+        return f"{self._dealing()}\n{self._reading()}"
+
+    def _reading(self) -> str:
+        if self.native:
+            return explain(self.preparation.translation)
+        kind = type(self.dataset).__name__
+        return f"samples: read by torch, since {kind} is not a dataset that forebay reads"
 
     def close(self) -> None:
         """End threads, idle workers and network now, rather than when the loader is dropped.
@@ -444,12 +515,37 @@ class DataLoader:
 
     # -- what the iterators need ------------------------------------------------------
 
+    @property
+    def owns_engine(self) -> bool:
+        """Whether the engine is this loader's alone."""
+        return self.engine is None
+
+    @property
+    def its_engine(self) -> Engine:
+        """The engine at work, whether its own or one that was passed in."""
+        return self._engine
+
+    @property
+    def depth(self) -> int:
+        """Batches whose memory is laid out ahead."""
+        return min(max(2, self.prefetch_factor or 2), _MOST_BATCHES_AHEAD) + 1
+
+    @property
+    def user_collate_fn(self) -> Callable[[list[Any]], Any] | None:
+        """What the user wants done with single samples; None for what is done anyway."""
+        usual = default_collate if self.batched else default_convert
+        if self.batched and isinstance(self.dataset, Dataset):
+            usual = self.dataset.collate
+        return None if self.collate_fn == usual else self.collate_fn
+
     def borrow_job(self, gaps: bool = False) -> tuple[_forebay.Engine, _forebay.Job]:
         """A job of this process's engine: a spare one, or a new one.
 
         The borrower holds the engine too: without it, nobody works for the job. ``gaps``: raw
         samples may lie apart in their batch, which may save a copy of them.
         """
+        if self.owns_engine and self.world_size > 1:
+            self._engine.serve_several_ranks()
         engine = self._engine.start()
         while True:
             try:
@@ -489,42 +585,18 @@ class DataLoader:
             self.augment_seed = self.base_seed
         return True
 
-    @property
-    def engine(self) -> Engine:
-        """Its memory, threads and network; others' too unless ``owns_engine``."""
-        return self._engine
-
-    def planned_torch(self, make_batches: Callable[[DataLoader], Any]) -> tuple[Any, Any]:
-        """torch's loader on our order, and the batch sampler that it asks."""
-        if self._planned_torch is None:
-            planned = make_batches(self)
-            batching: dict[str, Any] = (
-                {"batch_sampler": planned}
-                if self.batched
-                else {"batch_size": None, "sampler": planned}
-            )
-            inner = torch.utils.data.DataLoader(
-                self.dataset,
-                **batching,
-                num_workers=self.num_workers,
-                collate_fn=self.user_collate_fn,
-                pin_memory=self.pin_memory,
-                timeout=self.timeout,
-                worker_init_fn=self.worker_init_fn,
-                multiprocessing_context=self.multiprocessing_context,
-                generator=self.generator,
-                prefetch_factor=self.prefetch_factor,
-                persistent_workers=self.persistent_workers,
-                pin_memory_device=self.pin_memory_device,
-                in_order=self.in_order,
-            )
-            self._planned_torch = planned, inner
-        return self._planned_torch
+    def torchs_iterator(self, position: Position) -> Any:
+        """torch's own iterator over this loader, in the order of ``position``."""
+        if not self._streams:
+            if self._planned_batches is None:
+                self._planned_batches = PlannedBatches(self)
+            self._planned_batches.position = position
+        return super().__iter__()
 
     @property
     def batched(self) -> bool:
         """False if batching is off: the loader yields single samples."""
-        return self._torch.batch_sampler is not None
+        return self._auto_collation
 
     @property
     def lookahead(self) -> int:
@@ -532,10 +604,28 @@ class DataLoader:
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
 
 
-_DEFAULTS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(DataLoader.__init__).parameters.items()
-}
+def _own_options() -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(DataLoader.__init__).parameters
+    torchs = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
+    return {name: parameter for name, parameter in parameters.items() if name not in torchs}
+
+
+_OPTIONS = _own_options()
+_OF_A_PROCESS = (
+    "preparation",
+    "_engine",
+    "_spare",
+    "spare_crews",
+    "_live",
+    "_position",
+    "_planned_batches",
+)
+
+
+def _with_options(number: int, options: dict[str, Any]) -> int:
+    """The number, for frameworks that hand nothing else of ours on."""
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    return NumWorkers.of(number, options) if whole else number
 
 
 def _reads_natively(dataset: Any) -> bool:
@@ -545,23 +635,18 @@ def _reads_natively(dataset: Any) -> bool:
     return type(dataset).__getitem__ in (Dataset.__getitem__, ImageFolder.__getitem__)
 
 
-def _length(sampler: Any) -> int | None:
-    """How many samples an epoch has, where the sampler knows."""
-    return len(sampler) if hasattr(sampler, "__len__") else None
-
-
-def _rebuild(arguments: dict[str, Any], epoch: int, pending: State | None) -> DataLoader:
-    loader = DataLoader(**arguments)
-    loader._set_next_epoch(epoch)
-    loader._set_pending(pending)
-    return loader
+def _length(of: Any) -> int | None:
+    """How many there are, where that is known."""
+    try:
+        return len(of)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _choose_seed(
     seed: int | None,
     chosen: bool,
     generator: torch.Generator | None,
-    world: int,
     rank: int | None,
     world_size: int | None,
 ) -> int | None:
@@ -576,20 +661,18 @@ def _choose_seed(
         if generator is not None:
             raise ValueError("seed= and generator= both make the order; pass one of them")
         return seed
-    if chosen:
-        if rank is not None or world_size is not None:
-            raise ValueError(
-                "rank= and world_size= deal a planned order; with a sampler, the sampler deals"
-            )
+    if rank is None and world_size is None:
         return None
-    if world > 1:
-        if generator is not None:
-            raise ValueError(
-                "with several ranks the order must be the same on all of them, which a generator "
-                "cannot promise; hint: pass seed= instead of generator="
-            )
-        return 0  # DistributedSampler's own default
-    return None
+    if chosen:
+        raise ValueError(
+            "rank= and world_size= deal a planned order; with a sampler, the sampler deals"
+        )
+    if generator is not None:
+        raise ValueError(
+            "with several ranks the order must be the same on all of them, which a generator "
+            "cannot promise; hint: pass seed= instead of generator="
+        )
+    return 0  # DistributedSampler's own default
 
 
 def _one_of(name: str, value: str, allowed: Any) -> str:

@@ -286,6 +286,12 @@ class HandedOver:
         return None
 
 
+class Streamed:
+    """The order of an ``IterableDataset``: its own, and only torch's machinery asks for it."""
+
+    kind = "stream"
+
+
 def _as_index(index: Any, samples: int) -> int:
     try:
         value = operator.index(index)
@@ -359,12 +365,14 @@ def order_of(
 
 def _known(sampler: Any, batching: Batching, base: torch.Generator | None) -> Order | None:
     kind = type(sampler)
+    if hasattr(sampler, "planned_in"):  # ours, which a framework has put into a sampler of its own
+        return Watched(sampler, sampler.planned_in(batching))
 
     def before(generator: torch.Generator | None) -> int:
         # The loader draws its base seed before the sampler draws, from this generator?
         return _INT64_DRAWS if (generator is base) else 0
 
-    if kind is SequentialSampler:
+    if kind is SequentialSampler and hasattr(sampler.data_source, "__len__"):
         return Planned(len(sampler.data_source), None, batching, Share())
     if kind is RandomSampler:
         if sampler.generator is None:

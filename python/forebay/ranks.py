@@ -1,8 +1,13 @@
 """Which rank this process is, of how many."""
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 import torch.distributed
+from torch.utils.data import BatchSampler
+from torch.utils.data.distributed import DistributedSampler
 
 
 def find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -13,7 +18,7 @@ def find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if rank is not None and world_size is not None:
         found_rank, found_world = rank, world_size
     else:
-        found_rank, found_world = _surroundings()
+        found_rank, found_world = _find()
     world = found_world if world_size is None else world_size
     if rank is None:
         rank = found_rank if world_size is None or world_size == found_world else None
@@ -28,7 +33,33 @@ def find_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return rank, world
 
 
-def _surroundings() -> tuple[int, int]:
+def surroundings() -> tuple[int, int]:
+    """Rank and world size of this process, for who does not depend on them."""
+    try:
+        return _find()
+    except ValueError:
+        return 0, 1
+
+
+def dealt_to(sampler: Any, batch_sampler: Any) -> tuple[int, int]:
+    """The rank whose samples a sampler gives, and of how many; (0, 1) if it deals to nobody.
+
+    A sampler that is not known may deal by itself: then it is taken to do so.
+    """
+    outer = sampler if batch_sampler is None else batch_sampler
+    while outer is not None:
+        if hasattr(outer, "process_index") and hasattr(outer, "num_processes"):
+            return outer.process_index, outer.num_processes  # accelerate's shard
+        if isinstance(outer, DistributedSampler):
+            return outer.rank, outer.num_replicas
+        if type(outer).__module__ == "torch.utils.data.sampler" and type(outer) != BatchSampler:
+            return 0, 1
+        inner = getattr(outer, "batch_sampler", None)
+        outer = getattr(outer, "sampler", None) if inner is None else inner
+    return surroundings()
+
+
+def _find() -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")

@@ -19,7 +19,8 @@ VERSION = 1
 class State:
     """A position: an epoch, how far it got, and how its order is found again."""
 
-    samples: int
+    # None for a dataset that does not know.
+    samples: int | None
     fingerprint: str | None
     epoch: int
     consumed: int
@@ -47,7 +48,7 @@ class State:
             )
         try:
             read = cls(
-                samples=int(state["samples"]),
+                samples=_optional_int(state["samples"]),
                 fingerprint=state["fingerprint"],
                 epoch=int(state["epoch"]),
                 consumed=int(state["consumed"]),
@@ -61,7 +62,7 @@ class State:
             raise InvalidError("the state is damaged: a position is negative")
         return read
 
-    def check(self, samples: int, fingerprint: str | None) -> None:
+    def check(self, samples: int | None, fingerprint: str | None) -> None:
         """Refuse a state of another dataset."""
         if self.samples != samples:
             raise InvalidError(

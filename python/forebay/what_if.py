@@ -27,7 +27,7 @@ _PRICE_PER_1000_REQUESTS = {False: 0.0004, True: 0.0}
 
 
 def what_if(
-    self: DataLoader,
+    self: DataLoader[Any],
     memory: Size | Iterable[Size] | None = None,
     *,
     disk: Size | Iterable[Size] | None = None,
@@ -71,7 +71,7 @@ def what_if(
     """
     if not self.native:
         raise ValueError("what_if() needs a dataset of forebay's, as it is")
-    own = self.engine.settings
+    own = self.its_engine.settings
     dataset = self.dataset.native
     world = self.world_size if world_size is None else world_size
     plan = _plan(self, _batch_size(self) if batch_size is None else batch_size, world)
@@ -149,14 +149,14 @@ def _disk(own: dict[str, Any]) -> int:
     return int(_forebay.default_disk(own["cache_dirs"]) if budget is None else budget)
 
 
-def _threads(loader: DataLoader, own: dict[str, Any]) -> int:
+def _threads(loader: DataLoader[Any], own: dict[str, Any]) -> int:
     if own["split"] is not None:
         return int(sum(own["split"]))
     running = loader.stats().get("threads") or len(os.sched_getaffinity(0))
     return int(own["threads"] or running)
 
 
-def _plan(loader: DataLoader, batch_size: int | None, world: int) -> _forebay.Plan:
+def _plan(loader: DataLoader[Any], batch_size: int | None, world: int) -> _forebay.Plan:
     """The loader's own order; where that is drawn by the way, one like it."""
     for name, value, least in (("batch_size", batch_size, 1), ("world_size", world, 1)):
         whole = isinstance(value, int) and not isinstance(value, bool)
@@ -170,7 +170,7 @@ def _plan(loader: DataLoader, batch_size: int | None, world: int) -> _forebay.Pl
     return source.plan(batch_size, world)
 
 
-def _seed_of_one_like_it(loader: DataLoader) -> int | None:
+def _seed_of_one_like_it(loader: DataLoader[Any]) -> int | None:
     """For an order that is drawn as it goes on: all samples once, shuffled or in their order."""
     sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     samples = len(loader.dataset)
@@ -185,7 +185,7 @@ def _seed_of_one_like_it(loader: DataLoader) -> int | None:
     )
 
 
-def _batch_size(loader: DataLoader) -> int | None:
+def _batch_size(loader: DataLoader[Any]) -> int | None:
     """A batch sampler's own, where it says: torch's loader then has none."""
     size = loader.batch_size
     return size if size is not None else getattr(loader.batch_sampler, "batch_size", None)

@@ -264,7 +264,7 @@ class Crew:
     """Worker processes and the batches that they are at, in order."""
 
     def __init__(
-        self, loader: DataLoader, maker: Maker, pins: bool, engine: _forebay.Engine
+        self, loader: DataLoader[Any], maker: Maker, pins: bool, engine: _forebay.Engine
     ) -> None:
         self._process = os.getpid()
         self._slots = loader.lookahead

@@ -104,7 +104,8 @@ def test_a_rank_in_the_environment_that_cannot_be_is_refused(rank, world, datase
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", world)
     with pytest.raises(ValueError, match=rf"(?i)rank='?{rank}'?.*world_size='?{world}"):
-        forebay.DataLoader(dataset)
+        forebay.DataLoader(dataset, seed=0)
+    assert len(forebay.DataLoader(dataset)) == 25, "nobody is dealt to, so nobody asks"
     assert len(forebay.DataLoader(dataset, rank=0, world_size=1)) == 25, "arguments win"
 
 
@@ -173,15 +174,24 @@ def test_an_empty_dataset_cannot_be_shuffled_as_in_torch():
         forebay.DataLoader([], shuffle=True)
 
 
-class Endless(torch.utils.data.IterableDataset):
+class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
         return iter(range(3))
 
 
-@pytest.mark.parametrize("not_map_style", [Endless(), None, iter([1, 2])])
-def test_a_dataset_that_is_not_map_style_is_refused(not_map_style):
-    with pytest.raises(TypeError, match="map-style dataset"):
-        forebay.DataLoader(not_map_style)
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"seed": 0}, "seed= plans the order of a map-style dataset"),
+        ({"rank": 0, "world_size": 2}, "rank= plans the order of a map-style dataset"),
+        ({"return_index": True}, "return_index=True needs"),
+        ({"on_error": "replace"}, 'on_error="replace" needs'),
+        ({"engine": forebay.Engine(memory="8MiB")}, "engine= needs"),
+    ],
+)
+def test_what_a_stream_of_samples_cannot_have_is_refused_by_name(options, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        forebay.DataLoader(Stream(), **options)
 
 
 # -- samplers ---------------------------------------------------------------------------
