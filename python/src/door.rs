@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::dataset::Dataset;
 use crate::errors;
+use crate::figures::{crew_figures, log_figures};
 use crate::fork::{Native, forks};
 use crate::plan::Epoch;
 use crate::recipe::Recipe;
@@ -155,68 +156,6 @@ impl Engine {
     fn close(&mut self, py: Python<'_>) {
         py.detach(|| self.0.close());
     }
-}
-
-fn crew_figures(dict: &Bound<'_, PyDict>, crew: &core::CrewStats) -> PyResult<()> {
-    let py = dict.py();
-    let figures = PyDict::new(py);
-    figures.set_item("prepare", crew.prepare)?;
-    figures.set_item("moves", crew.moves)?;
-    let queues = crew.queues.iter().map(|queue| {
-        let entry = PyDict::new(py);
-        entry.set_item("rank", queue.rank)?;
-        entry.set_item("load", queue.load)?;
-        entry.set_item("step_seconds", queue.step_seconds)?;
-        entry.set_item("wait_seconds", queue.wait_seconds)?;
-        Ok(entry)
-    });
-    figures.set_item("queues", queues.collect::<PyResult<Vec<_>>>()?)?;
-    let residuals = PyDict::new(py);
-    residuals.set_item("prepare", crew.prepare_residual)?;
-    let [memory, log, peer, origin] = crew.tier_residuals;
-    for (tier, residual) in [
-        ("memory", memory),
-        ("log", log),
-        ("peer", peer),
-        ("origin", origin),
-    ] {
-        residuals.set_item(tier, residual)?;
-    }
-    figures.set_item("residuals", residuals)?;
-    dict.set_item("crew", figures)?;
-    if let Some(found) = crew.bottleneck {
-        let bottleneck = PyDict::new(py);
-        bottleneck.set_item("stage", found.stage)?;
-        bottleneck.set_item("rank", found.rank)?;
-        bottleneck.set_item("changes", found.changes)?;
-        dict.set_item("bottleneck", bottleneck)?;
-    }
-    Ok(())
-}
-
-fn log_figures<'py>(
-    py: Python<'py>,
-    device: &str,
-    log: &core::cache::log::LogStats,
-) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("layout", log.layout)?;
-    dict.set_item("device", device)?;
-    dict.set_item("direct", log.direct)?;
-    dict.set_item("writer", log.writes)?;
-    dict.set_item("disk_bytes", log.disk_bytes)?;
-    dict.set_item("disk_limit", log.disk_limit)?;
-    dict.set_item("reads", log.reads)?;
-    dict.set_item("read_bytes", log.read_bytes)?;
-    dict.set_item("requests", log.requests)?;
-    dict.set_item("request_bytes", log.request_bytes)?;
-    dict.set_item("written_samples", log.written)?;
-    dict.set_item("written_bytes", log.written_bytes)?;
-    dict.set_item("skipped_samples", log.skipped)?;
-    dict.set_item("corrupt_samples", log.corrupt)?;
-    dict.set_item("read_errors", log.errors)?;
-    dict.set_item("full", log.full)?;
-    Ok(dict)
 }
 
 /// What the door calls the layouts of the disk cache.
@@ -371,19 +310,18 @@ impl Job {
         };
         loop {
             let next = py.detach(|| job.next(STEP)).map_err(errors::engine)?;
-            for text in job.take_warnings() {
-                warn(py, &text)?;
-            }
-            if let Some(text) = job.take_news() {
-                let logger = py
-                    .import("logging")?
-                    .call_method1("getLogger", ("forebay",))?;
-                logger.call_method1("info", (text,))?;
-            }
+            let told = tell(py, job);
             match next {
-                core::Next::Batch(batch) => return hand_over(py, batch, with_ids).map(Some),
-                core::Next::End => return Ok(None),
-                core::Next::Wait => {}
+                core::Next::Batch(batch) => {
+                    let handed = told.and_then(|()| hand_over(py, &batch, with_ids));
+                    if handed.is_err() {
+                        // Nobody has it: it is what the next call gives.
+                        job.give_back(batch);
+                    }
+                    return handed.map(Some);
+                }
+                core::Next::End => return told.map(|()| None),
+                core::Next::Wait => told?,
             }
             py.check_signals()?;
             steps -= 1;
@@ -467,6 +405,18 @@ impl Job {
     }
 }
 
+/// Passes on what the engine has to say; a warning may be raised as an error, a handler may fail.
+fn tell(py: Python<'_>, job: &core::Job) -> PyResult<()> {
+    job.tell_warnings(|text| warn(py, text))?;
+    if let Some(text) = job.take_news() {
+        let logger = py
+            .import("logging")?
+            .call_method1("getLogger", ("forebay",))?;
+        logger.call_method1("info", (text,))?;
+    }
+    Ok(())
+}
+
 fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     let text = std::ffi::CString::new(text)?;
     PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 2)
@@ -474,10 +424,9 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
 
 fn hand_over<'py>(
     py: Python<'py>,
-    mut batch: core::Batch,
+    batch: &core::Batch,
     with_ids: bool,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let lent = batch.take_lent();
     let (slab, data) = batch.data();
     let (columns, [ids, labels]) = batch.columns();
     let column = |offset| {
@@ -501,10 +450,10 @@ fn hand_over<'py>(
             spread.into_pyobject(py)?.to_owned().into_any(),
             column(labels)?,
             if with_ids { column(ids)? } else { none() },
-            if lent.is_empty() {
+            if batch.lent().is_empty() {
                 none()
             } else {
-                Bound::new(py, Lent(Native::new(lent)))?.into_any()
+                Bound::new(py, Lent(Native::new(batch.lent().clone())))?.into_any()
             },
         ],
     )
@@ -515,7 +464,7 @@ type Pieces = Vec<(u64, u64)>;
 
 /// Images of a batch that lie in the memory tier; given back when this is dropped.
 #[pyclass(module = "forebay._forebay", frozen)]
-pub(crate) struct Lent(Native<Vec<(usize, core::cache::Held)>>);
+pub(crate) struct Lent(Native<core::Lent>);
 
 #[pymethods]
 impl Lent {

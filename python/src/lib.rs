@@ -3,6 +3,7 @@
 mod dataset;
 mod door;
 mod errors;
+mod figures;
 mod fork;
 mod orders;
 mod plan;

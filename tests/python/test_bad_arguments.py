@@ -58,7 +58,7 @@ def test_a_memory_smaller_than_one_sample_names_the_least_value_which_then_works
 
 @pytest.mark.parametrize("memory", ["4TiB", "8000TiB"])
 def test_more_memory_than_the_machine_has_is_refused_with_a_hint(memory, dataset):
-    says = r"is more than the machine's \d+ bytes; hint: lower memory="
+    says = r"is more than the (machine|control group)'s \d+ bytes; hint: lower memory="
     with pytest.raises(forebay.InvalidError, match=says):
         iter(forebay.DataLoader(dataset, memory=memory))
 

@@ -8,6 +8,8 @@
 //! of the memory tier each begins at a block, so there are gaps between them, and the columns lie
 //! elsewhere.
 
+use std::sync::Arc;
+
 use forebay_cache::{Held, Row};
 use forebay_prepare::Shape;
 
@@ -111,8 +113,11 @@ pub struct Batch {
     slab: SlabLease,
     /// Where the columns are, if not in the slab: whoever keeps the labels keeps no row.
     columns: Option<SlabLease>,
-    lent: Vec<(usize, Held)>,
+    lent: Lent,
 }
+
+/// Images that stay in the memory tier for as long as somebody has this, by slot of their batch.
+pub type Lent = Arc<Vec<(usize, Held)>>;
 
 impl Batch {
     /// Joins layout and slab; stand-ins, being of other lengths, cost one more copy.
@@ -131,7 +136,7 @@ impl Batch {
             layout,
             slab: slab.finish(),
             columns,
-            lent: Vec::new(),
+            lent: Lent::default(),
         };
         if stand_ins.is_empty() {
             Ok(batch)
@@ -163,20 +168,21 @@ impl Batch {
             layout,
             slab: slab.finish(),
             columns: None,
-            lent: Vec::new(),
+            lent: Lent::default(),
         })
     }
 
     /// With samples that are not in the slab, by slot.
     pub(crate) fn with_lent(self, lent: Vec<(usize, Held)>) -> Self {
+        let lent = Arc::new(lent);
         Self { lent, ..self }
     }
 
-    /// Images that stay in the memory tier until they are dropped, by slot; what lies there in the
-    /// slab means nothing. Width and height (u32, little-endian), the pixels as RGB, and then the
-    /// head of the file that they were decoded from ([`forebay_prepare::head`]).
-    pub fn take_lent(&mut self) -> Vec<(usize, Held)> {
-        std::mem::take(&mut self.lent)
+    /// Images that are not in the slab; what lies there in their slots means nothing. Width and
+    /// height (u32, little-endian), the pixels as RGB, and then the head of the file that they were
+    /// decoded from ([`forebay_prepare::head`]).
+    pub fn lent(&self) -> &Lent {
+        &self.lent
     }
 
     /// How many samples.

@@ -20,6 +20,8 @@ pub(crate) struct Building {
     pub(crate) fetched: usize,
     pub(crate) postponed: Vec<Task>,
     pub(crate) held: Vec<(Task, Stock)>,
+    /// Bytes that count as fetched ahead for it.
+    pub(crate) counted: u64,
     /// Slots that are not in the slab yet.
     pub(crate) remaining: usize,
     pub(crate) failed: Option<(usize, Error)>,

@@ -75,13 +75,31 @@ fn space(dir: &Path) -> Option<(u64, u64)> {
     ))
 }
 
-/// A sample that was asked of a log, and for whom.
+/// A sample that was asked of a log, and for whom. One that goes without an answer is read from the
+/// origin.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct Arrival(Option<Asked>);
+
+#[derive(Debug)]
+pub(crate) struct Asked {
     pub(crate) desk: Arc<Desk>,
     pub(crate) place: Place,
     pub(crate) task: Task,
     pub(crate) into_slab: bool,
+}
+
+impl From<Asked> for Arrival {
+    fn from(asked: Asked) -> Self {
+        Self(Some(asked))
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        if let Some(asked) = self.0.take() {
+            fetch::never_came(asked);
+        }
+    }
 }
 
 pub(crate) type LogReader = Reader<Arrival>;
@@ -197,13 +215,16 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// Runs in a log's thread.
 fn deliver(answers: Vec<Answer<Arrival>>) {
     let mut by_desk: Vec<(Arc<Desk>, Vec<fetch::Logged>)> = Vec::with_capacity(1);
-    for (arrival, slice) in answers {
-        let Arrival {
+    for (mut arrival, slice) in answers {
+        let Some(asked) = arrival.0.take() else {
+            continue;
+        };
+        let Asked {
             desk,
             place,
             task,
             into_slab,
-        } = arrival;
+        } = asked;
         let logged = fetch::Logged {
             place,
             task,
@@ -219,7 +240,8 @@ fn deliver(answers: Vec<Answer<Arrival>>) {
         }
     }
     for (desk, samples) in by_desk {
-        fetch::arrived(&desk, samples);
+        let board = desk.plant.board.clone();
+        board.guard(|| fetch::arrived(&desk, samples));
     }
 }
 

@@ -9,9 +9,11 @@ use forebay_cache::{MemoryTier, Policy};
 use forebay_origin::Dataset;
 
 use crate::Error;
+use crate::aside::Aside;
 use crate::crew::{Board, Crew, CrewSettings, FixedSplit, PATIENCE, with_signals_blocked};
 use crate::disk::{Disk, DiskSettings};
 use crate::job::{Job, JobSettings};
+use crate::machine::usable_memory;
 use crate::stats::EngineStats;
 
 /// How an engine is set up.
@@ -41,6 +43,7 @@ pub(crate) struct Plant {
     pub(crate) tier: MemoryTier,
     pub(crate) board: Arc<Board>,
     pub(crate) readahead: u64,
+    pub(crate) aside: Aside,
     /// The latest tick of any job.
     pub(crate) clock: AtomicU64,
     pub(crate) warnings: Arc<Warnings>,
@@ -68,11 +71,11 @@ pub struct Engine {
 impl Engine {
     /// Starts the crew; the runtime starts with the first remote dataset.
     pub fn new(settings: EngineSettings) -> Result<Self, Error> {
-        let machine = machine_memory();
-        if settings.memory > machine {
-            return Err(Error::MoreThanTheMachine {
+        let usable = usable_memory();
+        if settings.memory > usable.bytes {
+            return Err(Error::MoreThanThereIs {
                 budget: settings.memory,
-                machine,
+                usable,
             });
         }
         // Fetching ahead must leave most of the budget to what is kept.
@@ -101,6 +104,7 @@ impl Engine {
             tier,
             board,
             readahead,
+            aside: Aside::new(settings.memory),
             clock: AtomicU64::new(0),
             warnings,
             runtime: OnceLock::new(),
@@ -173,11 +177,6 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-fn machine_memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
 impl Drop for Engine {

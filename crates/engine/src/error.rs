@@ -2,6 +2,8 @@
 
 use forebay_origin::Kind;
 
+use crate::machine::Memory;
+
 /// An error of the engine; `kind()` says what the caller can do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -57,13 +59,31 @@ pub enum Error {
         /// How many there are.
         samples: u32,
     },
-    /// A budget that the machine does not have.
-    #[error("a memory budget of {budget} bytes is more than the machine's {machine} bytes")]
-    MoreThanTheMachine {
+    /// A budget that the process may not have.
+    #[error(
+        "a memory budget of {budget} bytes is more than the {}'s {} bytes",
+        usable.limited_by, usable.bytes
+    )]
+    MoreThanThereIs {
         /// What was asked for.
         budget: u64,
         /// What there is.
-        machine: u64,
+        usable: Memory,
+    },
+    /// A sample that is asked for by itself and can be in no memory.
+    #[error(
+        "sample {sample} ({name}) has {length} bytes, more than the {}'s {} bytes of memory",
+        usable.limited_by, usable.bytes
+    )]
+    LargerThanMemory {
+        /// The sample's id in its dataset.
+        sample: u32,
+        /// The sample's object name.
+        name: String,
+        /// Its bytes.
+        length: u64,
+        /// What there is.
+        usable: Memory,
     },
     /// The system refused a resource.
     #[error("{what}")]
@@ -96,9 +116,11 @@ impl Error {
             },
             Error::Cache(error) => error.kind(),
             Error::Index(error) => error.kind(),
-            Error::TooManyBad { .. } | Error::System { .. } => Kind::Exhausted,
+            Error::TooManyBad { .. } | Error::System { .. } | Error::LargerThanMemory { .. } => {
+                Kind::Exhausted
+            }
             Error::NoStandIn { .. } => Kind::Corrupt,
-            Error::OutOfRange { .. } | Error::MoreThanTheMachine { .. } => Kind::Invalid,
+            Error::OutOfRange { .. } | Error::MoreThanThereIs { .. } => Kind::Invalid,
             Error::Broken { .. } | Error::Closed => Kind::Closed,
         }
     }
@@ -113,7 +135,7 @@ impl Error {
                 "raise max_bad_samples= or mend the dataset; stats()[\"bad_samples\"] lists them"
                     .into(),
             ),
-            Error::MoreThanTheMachine { .. } => Some("lower memory=".into()),
+            Error::MoreThanThereIs { .. } => Some("lower memory=".into()),
             Error::NoStandIn { .. } => Some("check that the dataset can be read at all".into()),
             _ => None,
         }

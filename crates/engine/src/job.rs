@@ -1,5 +1,6 @@
 //! A job: one user's sequence of batches on one dataset.
 
+mod handing_over;
 mod next_uses;
 
 use std::sync::atomic::Ordering;
@@ -211,6 +212,14 @@ impl Employer for Desk {
         })
     }
 
+    fn is_sharer(&self) -> bool {
+        self.window().is_sharer()
+    }
+
+    fn share(&self, sharers: usize) {
+        self.window().share_readahead(sharers);
+    }
+
     fn rank_on(&self, dataset: u32) -> Option<u32> {
         self.rank.filter(|_| self.dataset.number() == dataset)
     }
@@ -219,7 +228,7 @@ impl Employer for Desk {
         if !self.dataset.is_local() {
             self.lane.widen(orders.requests);
         }
-        self.window().share_readahead(orders.queues);
+        self.share(orders.queues.max(self.plant.board.sharers()));
     }
 }
 
@@ -230,6 +239,8 @@ pub struct Job {
     asked: Mutex<Option<(Instant, bool)>>,
     /// When the user got the last batch of this epoch.
     given: Mutex<Option<Instant>>,
+    /// A batch that could not be handed over.
+    returned: Mutex<Option<Batch>>,
 }
 
 impl Job {
@@ -282,6 +293,7 @@ impl Job {
             desk,
             asked: Mutex::default(),
             given: Mutex::default(),
+            returned: Mutex::default(),
         }
     }
 
@@ -290,6 +302,7 @@ impl Job {
     pub fn begin(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
         self.begin_log(&sequence);
+        self.expect_epoch();
         let mut window = self.desk.window();
         window.set_clock(self.desk.plant.clock.load(Ordering::Relaxed));
         let foreseen = window.begin(tag, sequence, draws);
@@ -313,6 +326,7 @@ impl Job {
         self.foresee_log(&coming.sequence);
         let uses = self.next_uses(sequence.clone(), Some(coming.sequence.clone()));
         let uses = uses.map(|compute| compute());
+        self.expect_epoch();
         let mut window = self.desk.window();
         window.set_clock(self.desk.plant.clock.load(Ordering::Relaxed));
         let foreseen = window.begin(tag, sequence, draws);
@@ -323,6 +337,12 @@ impl Job {
         drop(window);
         self.begun(foreseen);
         Ok(())
+    }
+
+    /// Others give up the part of the readahead that is this job's from now on.
+    fn expect_epoch(&self) {
+        self.desk.window().expect_epoch();
+        self.desk.plant.board.divide_readahead();
     }
 
     fn begin_log(&self, sequence: &Sequence) {
@@ -346,7 +366,7 @@ impl Job {
         if foreseen {
             Counters::add(&self.desk.counters.foreseen, 1);
         }
-        self.forget_times();
+        self.forget_user();
         self.desk.plant.board.change();
         self.stir();
     }
@@ -378,17 +398,21 @@ impl Job {
     /// Gives up the epoch: what was fetched for it is let go.
     pub fn cancel(&self) {
         self.desk.window().reset();
-        self.forget_times();
+        self.forget_user();
         self.desk.plant.board.change();
     }
 
-    fn forget_times(&self) {
+    fn forget_user(&self) {
         *self.asked.lock().expect("the job's lock") = None;
         *self.given.lock().expect("the job's lock") = None;
+        *self.returned() = None;
     }
 
     /// The next batch, waiting at most `timeout` for it.
     pub fn next(&self, timeout: Duration) -> Result<Next, Error> {
+        if let Some(batch) = self.returned().take() {
+            return Ok(Next::Batch(batch));
+        }
         let desk = &self.desk;
         let started = Instant::now();
         let mut window = desk.window();
@@ -426,7 +450,11 @@ impl Job {
                 }
                 Ok(Next::End)
             }
-            Head::Failed(error) => Err(error),
+            Head::Failed(error) => {
+                // Its going has opened another batch, which somebody has to fill.
+                self.stir();
+                Err(error)
+            }
             Head::Wait => Ok(Next::Wait),
             Head::Complete(complete) => {
                 desk.plant.clock.fetch_max(complete.tick, Ordering::Relaxed);
@@ -475,19 +503,9 @@ impl Job {
         self.desk.quarantine.note(sample, name, reason)
     }
 
-    /// What the user should hear about: each once.
-    pub fn take_warnings(&self) -> Vec<String> {
-        self.desk.plant.warnings.take()
-    }
-
     /// What holds all jobs of the engine up, if that has changed since it was last said.
     pub fn take_news(&self) -> Option<String> {
         self.desk.plant.board.take_news()
-    }
-
-    /// Batches of this epoch that were taken so far, those that failed included.
-    pub fn taken(&self) -> u64 {
-        self.desk.window().taken()
     }
 
     /// Batches that the user still refers to.

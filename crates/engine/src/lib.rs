@@ -10,6 +10,7 @@
 //! dataset is read, a tokio runtime. It holds any number of [`Job`]s; each job has
 //! its own sequence of batches and its own queue, all share tier and crew.
 
+mod aside;
 mod batch;
 mod building;
 mod cache_form;
@@ -22,6 +23,7 @@ mod job;
 mod lane;
 mod leg;
 mod lending;
+mod machine;
 mod preparation;
 mod quarantine;
 mod rows;
@@ -38,7 +40,7 @@ pub use {
     forebay_prepare as prepare,
 };
 
-pub use batch::Batch;
+pub use batch::{Batch, Lent};
 pub use cache_form::CacheForm;
 pub use crew::FixedSplit;
 pub use disk::{DiskSettings, disk_buffers};
@@ -47,6 +49,7 @@ pub use error::Error;
 pub use forebay_origin::Kind;
 pub use job::{Coming, Job, JobSettings, Next, OnError};
 pub use lending::LendingSettings;
+pub use machine::{LimitedBy, Memory, usable_memory};
 pub use preparation::PreparationSettings;
 pub use quarantine::{BadSample, CANDIDATES, candidate};
 pub use sequence::{Draws, Sequence};

@@ -19,6 +19,7 @@ use forebay_cache::log::Slice;
 use forebay_cache::{Held, Lookup};
 use forebay_prepare::{Pixels, Recipe, Scratch, Shape};
 
+use crate::aside::AsideBytes;
 use crate::cache_form::{CacheForm, FormChoice, Path};
 use crate::job::Desk;
 use crate::slab::SlabWriter;
@@ -58,14 +59,17 @@ pub(crate) enum Stock {
     Image(Held),
     /// Its own bytes, in the buffer that they were read into from the log.
     Logged(Slice),
+    /// Its own bytes, beside the tier, which was full.
+    Aside(AsideBytes),
 }
 
 impl Stock {
-    /// Where it lies in the memory tier, if it does.
-    fn held(&self) -> Result<&Held, &Slice> {
+    /// Where it lies in the memory tier; else its bytes.
+    fn held(&self) -> Result<&Held, &[u8]> {
         match self {
             Stock::Encoded(held) | Stock::Decoded(held) | Stock::Image(held) => Ok(held),
             Stock::Logged(slice) => Err(slice),
+            Stock::Aside(aside) => Err(&aside.bytes),
         }
     }
 

@@ -17,6 +17,7 @@
 //! known or guessed, that one, so that fetching runs on across the edge.
 
 mod opening;
+mod readahead;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -107,6 +108,8 @@ pub(crate) struct Window {
     taken: u64,
     /// When the user came to the epoch's end.
     over: Option<Instant>,
+    /// It is new, or an epoch is about to be begun.
+    expects_epoch: bool,
 }
 
 impl Window {
@@ -142,6 +145,7 @@ impl Window {
             clock: 0,
             taken: 0,
             over: None,
+            expects_epoch: true,
         }
     }
 
@@ -167,15 +171,20 @@ impl Window {
         self.clock = self.clock.max(clock);
     }
 
-    /// There are so many windows: each may fetch its part ahead.
-    pub(crate) fn share_readahead(&mut self, windows: usize) {
-        self.readahead = self.most_ahead / windows.max(1) as u64;
-    }
-
     /// Whether an epoch was begun and neither given up nor over for long.
     pub(crate) fn is_used(&self) -> bool {
         let over = self.over.is_some_and(|over| over.elapsed() > STILL_USED);
         !self.legs.is_empty() && !over
+    }
+
+    /// An epoch is about to be begun.
+    pub(crate) fn expect_epoch(&mut self) {
+        self.expects_epoch = true;
+    }
+
+    /// Whether it is to have a share of what is fetched ahead: it is used, or is about to be.
+    pub(crate) fn is_sharer(&self) -> bool {
+        self.is_used() || self.expects_epoch
     }
 
     /// Samples of open batches that nobody has fetched or is fetching.
@@ -202,11 +211,13 @@ impl Window {
         self.held_bytes = 0;
         self.taken = 0;
         self.over = None;
+        self.expects_epoch = false;
     }
 
     /// Makes `sequence` the one that is delivered. True if it was the one foreseen,
     /// so that what was fetched ahead is used.
     pub(crate) fn begin(&mut self, tag: &str, sequence: Sequence, draws: Draws) -> bool {
+        self.expects_epoch = false;
         let delivered = self
             .batches
             .front()
@@ -288,8 +299,8 @@ impl Window {
             bytes += stock.cost(task);
         }
         let samples = batch.held.split_off(keep);
-        self.held_bytes -= bytes;
         let slab = batch.slab.clone().expect("checked above");
+        self.release(at, bytes);
         Some(Placing {
             place: Place {
                 generation,
@@ -341,7 +352,7 @@ impl Window {
         let keep = batch.postponed.len().saturating_sub(run);
         let tasks = batch.postponed.split_off(keep);
         if self.arrives {
-            self.held_bytes += tasks.iter().map(Task::cost).sum::<u64>();
+            self.charge(at, tasks.iter().map(Task::cost).sum());
         }
         self.fetch(at, tasks)
     }
@@ -385,7 +396,7 @@ impl Window {
             return None;
         }
         if counts {
-            self.held_bytes += bytes;
+            self.charge(at, bytes);
         }
         self.batches[at].fetched += tasks.len();
         Some(self.fetch(at, tasks))
@@ -466,6 +477,7 @@ impl Window {
             fetched,
             postponed: Vec::new(),
             held: Vec::new(),
+            counted: 0,
             remaining,
             failed,
             stand_ins: Vec::new(),
@@ -491,32 +503,24 @@ impl Window {
         let Some(at) = self.find(place) else {
             return false;
         };
-        let batch = &mut self.batches[at];
-        let counted = self.arrives || !fetched_into_slab;
+        if self.arrives || !fetched_into_slab {
+            self.release(at, task.cost());
+        }
         match outcome {
             Outcome::Held(stock) => {
-                // Its bytes stay counted (or begin to be) until they are placed.
-                self.held_bytes += stock.cost(&task);
-                if counted {
-                    self.held_bytes -= task.cost();
-                }
-                batch.held.push((task, stock));
+                // Its bytes stay counted, or begin to be, until they are placed.
+                self.charge(at, stock.cost(&task));
+                self.batches[at].held.push((task, stock));
                 return false;
             }
             Outcome::Postponed => {
-                batch.postponed.push(task);
-                if counted {
-                    self.held_bytes -= task.cost();
-                }
+                self.batches[at].postponed.push(task);
                 return false;
             }
-            done => batch.done(&task, done),
+            done => self.batches[at].done(&task, done),
         }
-        if counted {
-            self.held_bytes -= task.cost();
-        }
-        batch.remaining -= 1;
-        batch.remaining == 0
+        self.batches[at].remaining -= 1;
+        self.batches[at].remaining == 0
     }
 
     /// Takes note of what became of samples that were in the tier; their bytes were released
@@ -552,6 +556,8 @@ impl Window {
             _ => return Head::Wait,
         }
         let batch = self.batches.pop_front().expect("matched above");
+        // What is under way for a batch that fails without a slab finishes for nobody.
+        self.held_bytes -= batch.counted;
         let base = self.legs.front().map_or(0, |leg| leg.base);
         let tick = base + batch.position + batch.layout.ids.len() as u64;
         self.head += 1;

@@ -100,8 +100,8 @@ fn check_epoch(job: &Job, files: &[Vec<u8>], seed: u64) -> usize {
     job.begin("", epoch(files.len() as u32, seed, 8), DRAWS)
         .unwrap();
     let (mut seen, mut lent) = (0, 0);
-    while let Some(mut batch) = take(job).unwrap() {
-        let images = batch.take_lent();
+    while let Some(batch) = take(job).unwrap() {
+        let images = batch.lent();
         lent += images.len();
         for slot in 0..batch.len() {
             let file = &files[batch.ids()[slot] as usize];
@@ -164,13 +164,13 @@ fn a_lent_image_lies_in_the_shared_file_and_stays_there_while_it_is_held() {
     let job = job(&engine, &dataset, CacheForm::Decoded);
     job.begin("", epoch(files.len() as u32, 5, 8), DRAWS)
         .unwrap();
-    let mut batch = take(&job).unwrap().unwrap();
-    let lent = batch.take_lent();
+    let batch = take(&job).unwrap().unwrap();
+    let lent = batch.lent().clone();
     for seed in 6..9 {
         check_epoch(&job, &files, seed); // others come and go
     }
     let file = engine.shared_memory().unwrap();
-    for (slot, held) in &lent {
+    for (slot, held) in lent.iter() {
         let mut found = Vec::new();
         for (offset, len) in held.extents() {
             let mut part = vec![0; len as usize];

@@ -78,6 +78,13 @@ impl Traffic {
         }
     }
 
+    /// Nobody reads any more.
+    pub(super) fn end_all_reads(&self) {
+        self.reads.store(0, Ordering::Relaxed);
+        let _guard = self.lock.lock().expect("the traffic's lock");
+        self.quiet.notify_all();
+    }
+
     /// How long those who offer samples wait for the writer: not at all unless it was said.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_millis(self.patience.load(Ordering::Relaxed))

@@ -6,13 +6,18 @@
 //!
 //! Samples are handed on as slices of the buffer that they were read into. Rounds keep the order
 //! of the plan: nothing waits for more than the requests of its own round and the one before.
+//!
+//! Every want is answered or dropped. It is dropped when the reader ends, or its thread broke, which
+//! is a bug: from then on all are dropped, so a payload that somebody waits for tells them so when
+//! it goes.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -63,6 +68,13 @@ struct State<T> {
     closing: bool,
 }
 
+impl<T> Queue<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // A thread that broke while it had it has left wants that are whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<T: Send + 'static> Reader<T> {
     /// A reader of a log; answers go to `deliver`, in its thread.
     pub fn start(
@@ -90,7 +102,11 @@ impl<T: Send + 'static> Reader<T> {
         };
         let thread = std::thread::Builder::new()
             .name("forebay-log-read".into())
-            .spawn(move || work.run())?;
+            .spawn(move || {
+                if catch_unwind(AssertUnwindSafe(|| work.run())).is_err() {
+                    work.give_up(); // the panic has said why
+                }
+            })?;
         Ok(Self {
             queue,
             log,
@@ -114,8 +130,12 @@ impl<T: Send + 'static> Reader<T> {
         if wants.is_empty() {
             return;
         }
+        let mut state = self.queue.lock();
+        if state.closing {
+            drop(state); // before the payloads, which may ask for something else
+            return;
+        }
         self.log.core().traffic.add_reads(wants.len());
-        let mut state = self.queue.state.lock().expect("the reader's lock");
         state.wants.extend(wants);
         drop(state);
         self.queue.changed.notify_one();
@@ -124,7 +144,7 @@ impl<T: Send + 'static> Reader<T> {
 
 impl<T> Drop for Reader<T> {
     fn drop(&mut self) {
-        self.queue.state.lock().expect("the reader's lock").closing = true;
+        self.queue.lock().closing = true;
         self.queue.changed.notify_one();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
@@ -187,8 +207,20 @@ impl<T> Work<T> {
         }
     }
 
+    /// Drops all wants, now and to come.
+    fn give_up(&mut self) {
+        let mut state = self.queue.lock();
+        state.closing = true;
+        let wants = std::mem::take(&mut state.wants);
+        drop(state);
+        self.log.core().traffic.end_all_reads();
+        self.round.clear();
+        self.under_way.clear();
+        drop(wants);
+    }
+
     fn is_closing(&self) -> bool {
-        self.queue.state.lock().expect("the reader's lock").closing
+        self.queue.lock().closing
     }
 
     fn hand_over(&self, answers: Vec<Answer<T>>) {
@@ -201,9 +233,10 @@ impl<T> Work<T> {
     /// Takes the next wants from the queue; waits for some if nothing is under way. False once
     /// the reader is dropped.
     fn next_round(&mut self) -> bool {
-        let mut state = self.queue.state.lock().expect("the reader's lock");
+        let mut state = self.queue.lock();
         while state.wants.is_empty() && !state.closing && self.device.in_flight() == 0 {
-            state = self.queue.changed.wait(state).expect("the reader's lock");
+            let waited = self.queue.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
         }
         if state.closing {
             return false; // what is wanted still is wanted by nobody

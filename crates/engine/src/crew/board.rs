@@ -4,12 +4,14 @@
 //! queue whose user would have to wait comes before the others. When there is nothing at all it
 //! sleeps until something happens.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use super::bell::Bell;
 use super::nodes::Nodes;
 use super::pilot::{Orders, Pilot, Report};
 use super::roles::{Role, Roles};
@@ -44,6 +46,14 @@ pub(crate) trait Employer: Send + Sync {
         None
     }
 
+    /// Whether it is to have a share of what is fetched ahead: it is used, or will be.
+    fn is_sharer(&self) -> bool {
+        false
+    }
+
+    /// There are so many who share what is fetched ahead.
+    fn share(&self, _sharers: usize) {}
+
     /// Which rank it is of a plan on that dataset, if it is one of several.
     fn rank_on(&self, _dataset: u32) -> Option<u32> {
         None
@@ -65,15 +75,14 @@ pub(crate) struct Board {
     strict: bool,
     nodes: Nodes,
     pilot: Pilot,
-    /// Counts happenings: a thread sleeps only if none came since it last looked.
-    happenings: AtomicU64,
-    sleepers: AtomicUsize,
+    /// Where threads without work sleep.
+    bell: Bell,
     closing: AtomicBool,
     /// What the panic of a thread said: nothing goes on after it.
     broken: OnceLock<String>,
     /// Threads that have ended.
     ended: Mutex<usize>,
-    changed: Condvar,
+    gone: Condvar,
     /// For those who rest: they have another role, or it is over.
     relieved: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -97,12 +106,11 @@ impl Board {
             strict: settings.split.is_some(),
             nodes: Nodes::here(),
             pilot: Pilot::new(most, cores, settings),
-            happenings: AtomicU64::new(0),
-            sleepers: AtomicUsize::new(0),
+            bell: Bell::new(),
             closing: AtomicBool::new(false),
             broken: OnceLock::new(),
             ended: Mutex::new(0),
-            changed: Condvar::new(),
+            gone: Condvar::new(),
             relieved: Condvar::new(),
             threads: Mutex::default(),
         })
@@ -125,24 +133,42 @@ impl Board {
 
     /// The ranks of a plan on that dataset that are at home here, ascending.
     pub(crate) fn ranks_on(&self, dataset: u32) -> Vec<u32> {
-        let queues = self.queues.read().expect("the board's lock");
-        let alive = queues.iter().filter_map(|(_, employer)| employer.upgrade());
-        let mut ranks: Vec<u32> = alive
+        let employers = self.employers().into_iter();
+        let mut ranks: Vec<u32> = employers
             .filter_map(|employer| employer.rank_on(dataset))
             .collect();
-        drop(queues);
         ranks.sort_unstable();
         ranks.dedup();
         ranks
     }
 
+    /// How many queues share what is fetched ahead; at least one, who asks.
+    pub(crate) fn sharers(&self) -> usize {
+        let sharers = self.employers().into_iter();
+        sharers
+            .filter(|employer| employer.is_sharer())
+            .count()
+            .max(1)
+    }
+
+    /// Divides what may be fetched ahead. At once, and not by the pilot's next look: a queue that
+    /// begins with the whole of it could hold all of the tier's reserve.
+    pub(crate) fn divide_readahead(&self) {
+        let sharers = self.sharers();
+        for employer in self.employers() {
+            employer.share(sharers);
+        }
+    }
+
+    fn employers(&self) -> Vec<Arc<dyn Employer>> {
+        let queues = self.queues.read().expect("the board's lock");
+        let alive = queues.iter().filter_map(|(_, employer)| employer.upgrade());
+        alive.collect()
+    }
+
     /// There may be new work.
     pub(crate) fn wake(&self) {
-        self.happenings.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            let _guard = self.ended.lock().expect("the board's lock");
-            self.changed.notify_all();
-        }
+        self.bell.ring();
     }
 
     /// There may be new loading to do. Where roles are not fixed, who came to know it does it.
@@ -187,14 +213,10 @@ impl Board {
                     .name(format!("forebay-crew-{number}"))
                     .spawn(move || {
                         board.nodes.stay(number);
-                        // Whatever it was at may wait for it for ever, so all come to an end.
-                        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| board.run(number))) {
-                            let _ = board.broken.set(words(&*panic).to_owned());
-                            board.close();
-                        }
+                        board.guard(|| board.run(number));
                         // Counted under the lock, so that a shutdown need not poll.
                         *board.ended.lock().expect("the board's lock") += 1;
-                        board.changed.notify_all();
+                        board.gone.notify_all();
                     })
             })
             .map_err(|source| Error::System {
@@ -204,6 +226,19 @@ impl Board {
             threads.push(thread);
         }
         Ok(())
+    }
+
+    /// Does `work`. A panic of it is a bug that may leave a batch which nobody fills, so all ends,
+    /// and every user is told why.
+    pub(crate) fn guard<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        done.map_err(|panic| self.broke(&*panic)).ok()
+    }
+
+    /// Something panicked that a batch may wait for.
+    pub(crate) fn broke(&self, panic: &(dyn Any + Send)) {
+        let _ = self.broken.set(words(panic).to_owned());
+        self.close();
     }
 
     fn close(&self) {
@@ -222,14 +257,13 @@ impl Board {
         self.close();
         let threads = std::mem::take(&mut *self.threads.lock().expect("the board's lock"));
         let mut ended = self.ended.lock().expect("the board's lock");
-        self.changed.notify_all();
         while *ended < threads.len() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return; // left behind: see the crew's text
             }
             ended = self
-                .changed
+                .gone
                 .wait_timeout(ended, left)
                 .expect("the board's lock")
                 .0;
@@ -252,15 +286,6 @@ impl Board {
         self.pilot.take_news()
     }
 
-    fn sleep(&self, seen: u64) {
-        let mut guard = self.ended.lock().expect("the board's lock");
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while self.happenings.load(Ordering::SeqCst) == seen && !self.is_closing() {
-            guard = self.changed.wait(guard).expect("the board's lock");
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-
     /// Work does not wake those who have no part in it.
     fn rest(&self, number: usize) {
         let mut guard = self.ended.lock().expect("the board's lock");
@@ -271,23 +296,29 @@ impl Board {
 
     fn run(&self, number: usize) {
         let mut turn = number;
+        let mut was_at_work = false;
         while !self.is_closing() {
-            let seen = self.happenings.load(Ordering::SeqCst);
+            let heard = self.bell.heard();
             if self.pilot.is_due() {
                 self.steer();
             }
             let worked = match (self.roles.of(number), self.strict) {
                 (Role::Rest, _) => {
+                    // It would have seen what became possible by its last piece of work.
+                    if std::mem::take(&mut was_at_work) {
+                        self.wake();
+                    }
                     self.rest(number);
-                    true
+                    continue;
                 }
                 (Role::Prepare, true) => self.any(&mut turn, Kind::Prepare),
                 (Role::Load(queue), true) => self.load(queue) || self.load_unserved(),
                 (Role::Prepare, false) => self.any(&mut turn, Kind::Any),
                 (Role::Load(queue), false) => self.load(queue) || self.any(&mut turn, Kind::Any),
             };
+            was_at_work = worked;
             if !worked {
-                self.sleep(seen);
+                self.bell.sleep(heard, || self.is_closing());
             }
         }
     }

@@ -3,6 +3,7 @@
 //! | part | what it is |
 //! |---|---|
 //! | `board` | the queues that want work done, and how threads find it |
+//! | `bell` | how threads without work sleep, and how new work wakes them |
 //! | `roles` | what each thread is to do first: prepare, load for one queue, rest |
 //! | `pilot` | measures at the edges of batches and changes roles as the balancer says |
 //! | `nodes` | which processors are near each other |
@@ -13,6 +14,7 @@
 
 #![allow(unsafe_code)]
 
+mod bell;
 mod board;
 mod nodes;
 mod pilot;
@@ -27,6 +29,12 @@ pub use roles::FixedSplit;
 
 use crate::Error;
 use crate::stats::CrewStats;
+
+/// What [`bell`] is made of; the model of the tests gives it `loom`'s.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+    pub(super) use std::sync::{Condvar, Mutex};
+}
 
 /// How long a shutdown waits for the crew.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);

@@ -240,7 +240,7 @@ fn fill_tier(desk: &Desk, task: &Task, mut fill: Fill, watch: &Watch) -> Result<
     took(desk.preparation.as_ref(), begun);
     count_read(desk, task);
     let held = fill.commit();
-    if logged::offer_new(desk, task, &held) {
+    if logged::offer_new(desk, task, held.slices()) {
         held.set_next(None);
     }
     Ok(Stock::Encoded(held))

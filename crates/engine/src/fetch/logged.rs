@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use forebay_cache::Lookup;
 use forebay_cache::log::{Sample, Slice, Want};
-use forebay_cache::{Held, Lookup};
 
-use super::pump;
-use crate::disk::Arrival;
+use super::{finish, pump};
+use crate::disk::{Arrival, Asked};
 use crate::job::Desk;
 use crate::preparation::Stock;
 use crate::stats::Counters;
@@ -48,12 +48,12 @@ pub(super) fn want(
     Some(Want {
         sample: sample(desk, task)?,
         spot,
-        payload: Arrival {
+        payload: Arrival::from(Asked {
             desk: desk.me.upgrade()?,
             place,
             task: *task,
             into_slab,
-        },
+        }),
     })
 }
 
@@ -64,10 +64,14 @@ pub(super) fn ask(desk: &Desk, wants: Vec<Want<Arrival>>) {
     }
 }
 
-/// Offers the log a sample that has come into the memory tier. True if it takes it and is not to
-/// hold all: then the sample need not be in memory as well.
-pub(super) fn offer_new(desk: &Desk, task: &Task, held: &Held) -> bool {
-    !rewrites(desk) && offer(desk, task, held.slices())
+/// Offers the log a sample that has come and is yet to be placed. True if it takes it and is not
+/// to hold all: then the sample need not be in memory as well.
+pub(super) fn offer_new<'a>(
+    desk: &Desk,
+    task: &Task,
+    parts: impl Iterator<Item = &'a [u8]>,
+) -> bool {
+    !rewrites(desk) && offer(desk, task, parts)
 }
 
 fn rewrites(desk: &Desk) -> bool {
@@ -91,8 +95,11 @@ pub(crate) fn used(desk: &Desk, task: &Task, stock: &Stock) {
         Stock::Logged(slice) if log.rewrites() => {
             offer(desk, task, [&slice[..]].into_iter());
         }
-        // An image's own bytes are gone.
-        Stock::Logged(_) | Stock::Decoded(_) | Stock::Image(_) => {}
+        Stock::Aside(aside) if log.rewrites() => {
+            offer(desk, task, [&aside.bytes[..]].into_iter());
+        }
+        // An image's own bytes are gone; what is beside the tier was offered when it came.
+        Stock::Logged(_) | Stock::Aside(_) | Stock::Decoded(_) | Stock::Image(_) => {}
     }
 }
 
@@ -137,6 +144,33 @@ pub(crate) fn arrived(desk: &Arc<Desk>, samples: Vec<Logged>) {
     if !desk.dataset.is_local() {
         pump(desk);
     }
+}
+
+/// Takes note of a sample that the log's reader will not bring, because its thread broke.
+///
+/// Called wherever the want was dropped, perhaps under the reader's lock: asks for nothing itself.
+pub(crate) fn never_came(asked: Asked) {
+    let Asked {
+        desk,
+        place,
+        mut task,
+        into_slab,
+    } = asked;
+    let plant = desk.plant.clone();
+    if plant.board.is_closing() {
+        return;
+    }
+    plant.warnings.say(
+        "the disk cache is no longer read, because its thread broke, which is a bug of forebay's; \
+         samples are read from the origin instead"
+            .into(),
+    );
+    plant.board.guard(move || {
+        task.past_log = true;
+        finish(&desk, place, into_slab, [(task, Outcome::Postponed)]);
+        // One whose slab is closed still was to be fetched ahead.
+        desk.plant.board.wake();
+    });
 }
 
 fn stock(desk: &Desk, logged: &Logged, slice: Slice) -> Outcome {

@@ -17,7 +17,7 @@ use std::io::IoSliceMut;
 use forebay_origin::Dataset;
 
 pub(crate) use local::local;
-pub(crate) use logged::{Logged, arrived, used};
+pub(crate) use logged::{Logged, arrived, never_came, used};
 pub(crate) use one::read_one;
 pub(crate) use remote::pump;
 
@@ -71,18 +71,21 @@ fn finish(
     outcomes: impl IntoIterator<Item = (Task, Outcome)>,
 ) {
     let mut window = desk.window();
-    let (mut complete, mut held) = (false, false);
+    let (mut complete, mut held, mut postponed) = (false, false, false);
     for (task, outcome) in outcomes {
         held |= matches!(outcome, Outcome::Held(_));
+        postponed |= matches!(outcome, Outcome::Postponed);
         complete |= window.finish(place, task, into_slab, outcome);
     }
-    // The slab may have been opened since the fetch was taken: it is asked for as it is now.
+    // The slab may have been opened since the fetch was taken, and whoever was told of that, or of
+    // room in the tier, has looked before this was noted: all is asked for as it is now.
     let placing = held && window.has_placing();
+    let again = postponed && window.has_postponed();
     drop(window);
     if complete {
         desk.tell_user();
     }
-    if placing {
+    if placing || again {
         desk.plant.board.wake();
     }
 }

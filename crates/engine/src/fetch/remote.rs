@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use super::bad::{self, Cause};
 use super::{count_hit, count_read, decoded, finish, logged};
 use crate::Error;
+use crate::aside::AsideBytes;
 use crate::disk::Arrival;
 use crate::job::Desk;
 use crate::preparation::{Stock, in_slot, words};
@@ -24,6 +25,8 @@ use crate::task::{Outcome, Place, Task};
 enum Target {
     Tier(Fill),
     Slab(SlabWriter, Task),
+    /// Beside the tier, once there is room.
+    Aside(Option<AsideBytes>),
 }
 
 impl Sink for Target {
@@ -33,6 +36,10 @@ impl Sink for Target {
             Target::Slab(slab, task) => {
                 let range = offset as usize..offset as usize + bytes.len();
                 in_slot(slab, task, |slot| slot[range].copy_from_slice(bytes));
+            }
+            Target::Aside(aside) => {
+                let aside = aside.as_mut().expect("room is made before it is read");
+                aside.bytes[offset as usize..][..bytes.len()].copy_from_slice(bytes);
             }
         }
     }
@@ -44,7 +51,7 @@ impl Target {
         match self {
             Target::Tier(fill) => {
                 let held = fill.commit();
-                if logged::offer_new(desk, task, &held) {
+                if logged::offer_new(desk, task, held.slices()) {
                     held.set_next(None);
                 }
                 Outcome::Held(Stock::Encoded(held))
@@ -55,6 +62,29 @@ impl Target {
                 });
                 Outcome::Placed
             }
+            Target::Aside(aside) => {
+                let aside = aside.expect("room is made before it is read");
+                logged::offer_new(desk, task, [&aside.bytes[..]].into_iter());
+                Outcome::Held(Stock::Aside(aside))
+            }
+        }
+    }
+}
+
+/// Waits for the room that targets beside the tier need.
+async fn make_room(desk: &Desk, tasks: &[Task], targets: &mut [Target]) {
+    let needs_room = |target: &Target| matches!(target, Target::Aside(None));
+    let needed = tasks.iter().zip(targets.iter());
+    let bytes: u64 = needed
+        .filter_map(|(task, target)| needs_room(target).then_some(task.len))
+        .sum();
+    if !targets.iter().any(needs_room) {
+        return;
+    }
+    let room = desk.plant.aside.enter(bytes).await;
+    for (task, target) in tasks.iter().zip(targets) {
+        if needs_room(target) {
+            *target = Target::Aside(Some(AsideBytes::new(&room, task.len)));
         }
     }
 }
@@ -93,18 +123,22 @@ fn find(desk: &Desk, place: Place, task: &Task, slab: Option<&SlabWriter>) -> Fo
             None => Found::Read(Target::Tier(fill)),
         },
         Ok(Lookup::Busy(flight)) => Found::Joined(flight),
+        // An open batch goes past the tier: who holds that may wait for this batch.
         Ok(Lookup::Full) => match slab {
-            // Past the tier: but an image is made from bytes in the tier, so it waits for room.
-            Some(slab) if desk.preparation.is_none() => {
-                Found::Read(Target::Slab(slab.clone(), *task))
-            }
-            _ => Found::Done(Outcome::Postponed),
+            Some(_) if desk.preparation.is_some() => Found::Read(Target::Aside(None)),
+            Some(slab) => Found::Read(Target::Slab(slab.clone(), *task)),
+            None => Found::Done(Outcome::Postponed),
         },
     }
 }
 
 /// Asks for remote samples ahead until the budget is used.
 pub(crate) fn pump(desk: &Arc<Desk>) {
+    // Called from threads of all kinds, and what it has taken from the window nobody else knows of.
+    desk.plant.board.guard(|| ask(desk));
+}
+
+fn ask(desk: &Arc<Desk>) {
     let mut wants = Vec::new();
     loop {
         let Some(fetch) = desk.window().take_fetch() else {
@@ -114,9 +148,8 @@ pub(crate) fn pump(desk: &Arc<Desk>) {
         let mut at_once = Vec::new();
         let mut reads = Vec::new();
         for task in fetch.tasks {
-            let runtime = desk.plant.runtime();
             if bad::is_known(desk, &task) {
-                runtime.spawn(stand_in_later(desk.clone(), place, task, into_slab));
+                spawn(desk, stand_in_later(desk.clone(), place, task, into_slab));
                 continue;
             }
             match find(desk, place, &task, fetch.slab.as_ref()) {
@@ -124,7 +157,7 @@ pub(crate) fn pump(desk: &Arc<Desk>) {
                 Found::Read(target) => reads.push((task, target)),
                 Found::Logged(want) => wants.push(want),
                 Found::Joined(flight) => {
-                    runtime.spawn(join(desk.clone(), place, task, flight, into_slab));
+                    spawn(desk, join(desk.clone(), place, task, flight, into_slab));
                 }
             }
         }
@@ -139,6 +172,17 @@ pub(crate) fn pump(desk: &Arc<Desk>) {
     logged::ask(desk, wants);
 }
 
+/// Starts a network task that a batch will wait for. A panic is a bug: it ends the engine, or the
+/// batch would wait for ever.
+fn spawn(desk: &Desk, task: impl Future<Output = ()> + Send + 'static) {
+    let board = desk.plant.board.clone();
+    desk.plant.runtime().spawn(async move {
+        if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+            board.broke(&*panic);
+        }
+    });
+}
+
 fn spawn_reads(desk: &Arc<Desk>, place: Place, into_slab: bool, reads: Vec<(Task, Target)>) {
     if reads.is_empty() {
         return;
@@ -146,16 +190,17 @@ fn spawn_reads(desk: &Arc<Desk>, place: Place, into_slab: bool, reads: Vec<(Task
     let ids: Vec<_> = reads.iter().map(|(task, _)| task.id).collect();
     let mut reads: Vec<_> = reads.into_iter().map(Some).collect();
     for group in desk.dataset.groups(&ids) {
-        let (tasks, targets): (Vec<_>, Vec<_>) = group
+        let (tasks, mut targets): (Vec<_>, Vec<_>) = group
             .members()
             .map(|at| reads[at].take().expect("each sample is in one group"))
             .unzip();
         let desk = desk.clone();
-        desk.plant.runtime().clone().spawn(async move {
+        spawn(&desk.clone(), async move {
+            make_room(&desk, &tasks, &mut targets).await;
             let _ticket = desk.lane.enter().await;
             let begun = Instant::now();
             let reading = read_group(&desk, &group, tasks.clone(), targets);
-            // A panic is a bug; without outcomes the batch would wait for ever.
+            // A panic is a bug, but one of these samples alone.
             let outcomes = AssertUnwindSafe(reading)
                 .catch_unwind()
                 .await

@@ -45,18 +45,6 @@ impl Window {
         }
     }
 
-    /// Bytes that were fetched ahead, or are being: held one by one, or in rows.
-    pub(super) fn ahead(&self) -> u64 {
-        let depth = self.depth.min(self.batches.len());
-        let rows = match self.rows {
-            Some(_) => self.batches.range(depth..),
-            None => self.batches.range(depth..depth),
-        };
-        let open = rows.filter(|batch| batch.slab.is_some());
-        let in_rows: usize = open.map(|batch| batch.layout.total).sum();
-        self.held_bytes + in_rows as u64
-    }
-
     fn open_row(&mut self, at: usize, row: Row) {
         let batch = &mut self.batches[at];
         batch.layout.follow(&row);
