@@ -1,7 +1,7 @@
 //! A mean in which old values fade.
 
 /// Values beyond this are not believed: they come of clocks that jumped.
-const MOST: f64 = 1e15;
+pub(crate) const MOST: f64 = 1e15;
 
 /// See the module's text. A change shows after about as many values as its memory is long.
 #[derive(Debug, Clone, Copy)]

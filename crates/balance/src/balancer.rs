@@ -188,10 +188,17 @@ impl Balancer {
             .zip(&split.load)
             .map(|(demand, &load)| {
                 let loaders = readers(demands, split, demand.means);
+                let by_threads = demand.means == Means::Threads;
+                // Where nobody loads, who prepares reads.
+                let (load, loaders, nobody) = match by_threads && loaders == 0 {
+                    true => (split.prepare.div_ceil(demands.len()), split.prepare, true),
+                    false => (load, loaders, false),
+                };
                 Times {
                     load: self.load_seconds(demand, load, loaders).iter().sum(),
                     prepare: if demand.prepared { prepare } else { 0.0 },
                     step: demand.step,
+                    in_turns: nobody || by_threads && self.reads_compute(),
                 }
             })
             .collect()
@@ -215,9 +222,14 @@ impl Balancer {
     fn load_seconds(&self, demand: &Demand, load: usize, all: usize) -> [f64; 4] {
         let mut seconds = [0.0; 4];
         let all = all.max(load).max(1) as f64;
+        let cores = self.settings.cores.max(1) as f64;
         for (at, tier) in TIERS.into_iter().enumerate() {
-            // The log has one reader, whoever else reads.
-            let readers = if tier == Tier::Log { 1.0 } else { all };
+            let readers = match tier {
+                Tier::Log => 1.0, // it has one reader, whoever else reads
+                // Beyond the cores they only take turns.
+                _ if self.reads_compute() && demand.means == Means::Threads => all.min(cores),
+                _ => all,
+            };
             if tier != Tier::Memory
                 && let Some(rate) = self.tiers[at].at(readers)
             {
@@ -262,9 +274,16 @@ impl Balancer {
         split
     }
 
+    /// Reads are known to wait, for a disk or a network.
     fn reads_stand_still(&self) -> bool {
         let on_processor = self.on_processor.mean();
         on_processor.is_some_and(|share| share <= ON_THE_PROCESSOR)
+    }
+
+    /// Reads are known to be on the processor for the most part.
+    fn reads_compute(&self) -> bool {
+        let on_processor = self.on_processor.mean();
+        on_processor.is_some_and(|share| share > ON_THE_PROCESSOR)
     }
 
     /// How many threads are of use: more than cores only where reads stand still.
@@ -353,6 +372,7 @@ impl Balancer {
                 load: self.load_seconds(demand, load, total).iter().sum(),
                 prepare: if demand.prepared { preparing } else { 0.0 },
                 step: demand.step,
+                in_turns: false,
             };
             times.difference()
         };

@@ -11,6 +11,9 @@ const MEMORY: f64 = 4.0;
 #[derive(Debug, Clone)]
 pub(crate) struct Curve {
     knots: [Aged; KNOTS],
+    /// How many values there were, and how many by a knot's last.
+    values: u64,
+    last: [u64; KNOTS],
 }
 
 /// Where a line is asked for, relative to what was measured.
@@ -33,28 +36,36 @@ fn place(knot: usize) -> f64 {
     }
 }
 
+/// The knot that a value at `x` counts for.
+fn nearest(x: f64) -> usize {
+    let away = |knot: usize| (place(knot) / x.clamp(1.0, place(KNOTS - 1))).ln().abs();
+    (0..KNOTS)
+        .min_by(|&a, &b| away(a).total_cmp(&away(b)))
+        .expect("there are knots")
+}
+
 impl Curve {
     pub(crate) fn new() -> Self {
         Self {
             knots: [Aged::new(MEMORY); KNOTS],
+            values: 0,
+            last: [0; KNOTS],
         }
+    }
+
+    /// The knot that a value at `x` counts for.
+    pub(crate) fn nearest(x: f64) -> f64 {
+        place(nearest(x))
     }
 
     /// A value at `x`; it counts for the nearest knot.
     pub(crate) fn see(&mut self, x: f64, value: f64) {
-        if x.is_nan() {
-            return;
+        if !x.is_nan() {
+            let knot = nearest(x);
+            self.knots[knot].see(value);
+            self.values += 1;
+            self.last[knot] = self.values;
         }
-        let x = x.clamp(1.0, place(KNOTS - 1));
-        let nearest = (0..KNOTS)
-            .min_by(|&a, &b| {
-                (place(a) / x)
-                    .ln()
-                    .abs()
-                    .total_cmp(&(place(b) / x).ln().abs())
-            })
-            .expect("there are knots");
-        self.knots[nearest].see(value);
     }
 
     pub(crate) fn read(&self, x: f64) -> Reading {
@@ -75,6 +86,21 @@ impl Curve {
             below = Some((at, value));
         }
         below.map_or(Reading::Nothing, |(at, value)| Reading::Outside(at, value))
+    }
+
+    /// Where something was measured, and what; the lowest first.
+    pub(crate) fn measured(&self) -> impl Iterator<Item = (f64, f64)> {
+        let knots = self.knots.iter().enumerate();
+        knots.filter_map(|(knot, aged)| Some((place(knot), aged.mean()?)))
+    }
+
+    /// Forgets what was measured more than so many values ago.
+    pub(crate) fn forget(&mut self, age: u64) {
+        for (aged, last) in self.knots.iter_mut().zip(self.last) {
+            if self.values - last > age {
+                *aged = Aged::new(MEMORY);
+            }
+        }
     }
 
     /// The largest residual of its knots.

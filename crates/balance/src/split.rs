@@ -45,6 +45,8 @@ pub struct Times {
     pub load: f64,
     pub prepare: f64,
     pub step: f64,
+    /// Whether loading and preparing take turns: on the same threads, or the same cores.
+    pub in_turns: bool,
 }
 
 impl Times {
@@ -55,7 +57,11 @@ impl Times {
 
     /// Stages work at the same time, on different batches: the slowest sets the pace.
     pub fn pace(&self) -> f64 {
-        self.load.max(self.prepare).max(self.step)
+        let data = match self.in_turns {
+            true => self.load + self.prepare,
+            false => self.load.max(self.prepare),
+        };
+        data.max(self.step)
     }
 }
 
