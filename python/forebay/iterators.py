@@ -194,8 +194,7 @@ class EngineIterator(Iterator[Any]):
         if self._loader.seed is None:
             position.augment_seed = self._loader.augment_seed
         if isinstance(self._order, HandedOver):
-            taken = (self._order.take(len(self._dataset)) for _ in range(position.before))
-            passed = sum(len(ids) for ids in taken if ids is not None)
+            passed = self._order.skip(position.before, len(self._dataset))
             world = self._loader.world_size
             self._job.begin_listed("listed", self._random(position.epoch, passed * world))
             return

@@ -363,7 +363,7 @@ class DataLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state`` at the next ``iter``; an empty one changes nothing."""
-        if not state:
+        if isinstance(state, dict) and not state:
             return
         read = State.of_dict(state)
         read.check(len(self.dataset), self._fingerprint())
@@ -374,6 +374,7 @@ class DataLoader:
                 f"{self.order_source.kind!r}; hint: make the loader with the same seed=, sampler= "
                 "and generator= as the one that was saved"
             )
+        self.order_source.check(read)
         if self.seed is None and read.augment_seed is not None:
             self.augment_seed = read.augment_seed
         self._set_next_epoch(read.epoch)
