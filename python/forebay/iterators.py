@@ -79,7 +79,7 @@ class Position:
         assert not isinstance(order, HandedOver | Streamed)
         resume = self.resume
         if resume is not None and resume.order is not None and isinstance(order, Watched):
-            over = resume.consumed >= resume.samples
+            over = resume.consumed >= (resume.samples or 0)
             resume = None if over and order.is_past(resume.order) else resume
         if resume is not None and resume.order is not None:
             self.drawn = order.restore(resume.order)
@@ -200,8 +200,7 @@ class EngineIterator(Iterator[Any]):
         if self._loader.seed is None:
             position.augment_seed = self._loader.augment_seed
         if isinstance(self._order, HandedOver):
-            taken = (self._order.take(len(self._dataset)) for _ in range(position.before))
-            passed = sum(len(ids) for ids in taken if ids is not None)
+            passed = self._order.skip(position.before, len(self._dataset))
             world = self._loader.world_size
             self._job.begin_listed("listed", self._random(position.epoch, passed * world))
             return
@@ -232,7 +231,9 @@ class EngineIterator(Iterator[Any]):
     def _coming(self, late: bool) -> tuple[str, _forebay.Epoch, int, Random] | None:
         """The epoch after this one, as the job wants to know it."""
         order = self._order
-        coming = None if isinstance(order, HandedOver) else order.coming(self.position.epoch, late)
+        if isinstance(order, HandedOver | Streamed):
+            return None
+        coming = order.coming(self.position.epoch, late)
         if coming is None:
             return None
         # Where the epoch is known by a number, that is the next one.
@@ -241,6 +242,7 @@ class EngineIterator(Iterator[Any]):
 
     def _ask(self, batches: int) -> None:
         """Let the sampler be as far as torch would have brought it."""
+        assert not isinstance(self._order, Streamed)  # those are torch's to iterate
         if not isinstance(self._order, HandedOver):
             self._order.requested(self.position.asked_before + batches)
             return
@@ -502,6 +504,7 @@ class PlannedBatches:
                 if at >= position.before:
                     yield batch
             return
+        assert not isinstance(order, Streamed)
         position.begin()
         drawn, rest = position.drawn, position.rest
         assert drawn is not None

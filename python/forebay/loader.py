@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import logging
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -75,6 +75,29 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     - ``channels_last``: that memory format; ``orient``: obey EXIF; ``max_pixels``: the largest.
     - ``prepare``: ``"python"`` to leave all of the transform to Python.
     """
+
+    # What is set by name, from the arguments.
+    dataset: Any
+    seed: int | None
+    even: bool
+    deal: str
+    memory: int | str
+    readahead: int | str
+    policy: str
+    cache_dir: CacheDir | None
+    disk: int | str | None
+    layout: str
+    on_error: str
+    max_bad_samples: int
+    return_index: bool
+    prepare: str
+    decode: str
+    cache_form: str
+    channels_last: bool
+    orient: bool
+    max_pixels: int
+    engine: Engine | None
+    split: tuple[int, int] | None
 
     def __init__(
         self,
@@ -341,7 +364,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next one; passed on to a sampler that knows epochs."""
-        for sampler in (self.sampler, getattr(self.batch_sampler, "sampler", None)):
+        samplers: tuple[Any, ...] = (self.sampler, getattr(self.batch_sampler, "sampler", None))
+        for sampler in samplers:
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
                 break
@@ -424,7 +448,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state`` at the next ``iter``; an empty one changes nothing."""
-        if not state:
+        if isinstance(state, dict) and not state:
             return
         read = State.of_dict(state)
         read.check(_length(self.dataset), self._fingerprint())
@@ -435,6 +459,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                 f"{self.order_source.kind!r}; hint: make the loader with the same seed=, sampler= "
                 "and generator= as the one that was saved"
             )
+        self.order_source.check(read)
         if self.seed is None and read.augment_seed is not None:
             self.augment_seed = read.augment_seed
         self._set_next_epoch(read.epoch)
@@ -596,7 +621,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     @property
     def batched(self) -> bool:
         """False if batching is off: the loader yields single samples."""
-        return self._auto_collation
+        return self.batch_sampler is not None
 
     @property
     def lookahead(self) -> int:

@@ -11,7 +11,6 @@ its batches over (``HandedOver``), no further ahead than torch's workers would b
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import operator
 from collections.abc import Iterable, Iterator
@@ -29,7 +28,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from forebay import _forebay
+from forebay import _forebay, generators
+from forebay.state import State
 
 _INT64_DRAWS = 2
 
@@ -85,6 +85,9 @@ class Order(Protocol):
     def restore(self, saved: dict[str, Any]) -> Drawn:
         """The order of an epoch that was saved, with the generators put back."""
 
+    def check(self, state: State) -> None:
+        """Refuse a state that no epoch of this order can have had."""
+
 
 def _plan(samples: int, batching: Batching, share: Share, **order: Any) -> _forebay.Plan:
     return _forebay.Plan(
@@ -138,12 +141,20 @@ class Planned:
         return drawn
 
     def restore(self, saved: dict[str, Any]) -> Drawn:
-        if saved.get("seed") != self._seed:
+        self._check_seed(saved)
+        return self.begin(saved["epoch"])
+
+    def check(self, state: State) -> None:
+        state.check_length(self._samples)
+        if state.order is not None and "seed" in state.order:
+            self._check_seed(state.order)
+
+    def _check_seed(self, saved: dict[str, Any]) -> None:
+        if saved["seed"] != self._seed:
             raise _forebay.InvalidError(
-                f"the state is of seed {saved.get('seed')}, this loader has seed {self._seed}; "
+                f"the state is of seed {saved['seed']}, this loader has seed {self._seed}; "
                 "hint: make the loader with the same seed="
             )
-        return self.begin(int(saved["epoch"]))
 
 
 class FromSeedDraw:
@@ -185,7 +196,10 @@ class FromSeedDraw:
         return self._of(_forebay.peek(state, self._draws_before))
 
     def restore(self, saved: dict[str, Any]) -> Drawn:
-        return self._of(int(saved["seed"]))
+        return self._of(saved["seed"])
+
+    def check(self, state: State) -> None:
+        state.check_length(len(self._stream))
 
 
 class FromGenerator:
@@ -220,20 +234,19 @@ class FromGenerator:
         """Where the generator is between two epochs; the default one is the user's to keep."""
         if self._generator is torch.default_generator:
             return None
-        return {"kind": self.kind, "between": _packed(self._generator.get_state().numpy())}
+        state = self._generator.get_state().numpy()
+        return {"kind": self.kind, "between": generators.packed(state)}
 
     def put_back(self, packed: str) -> None:
         """Put the generator where it was when it was packed."""
-        live = self._generator.get_state().numpy()
-        state = _forebay.unpack_generator(base64.b64decode(packed), live)
-        self._generator.set_state(torch.from_numpy(state))
+        generators.put_back(self._generator, packed, "order.between")
 
     def _of(self, state: np.ndarray) -> Drawn:
         indices = self._stream.indices(state)
         plan = _plan(self._samples, self._batching, Share(), indices=indices)
         # Of the indices themselves: the user may have changed the sampler's weights.
         digest = hashlib.blake2b(indices.tobytes(), digest_size=16).hexdigest()
-        saved = {"kind": self.kind, "state": _packed(state)}
+        saved = {"kind": self.kind, "state": generators.packed(state)}
         return Drawn(f"indices {digest} {self._batching}", plan.epoch(0), 0, saved)
 
     def requested(self, batches: int) -> None:
@@ -252,12 +265,11 @@ class FromGenerator:
         return self._of(_forebay.skip(state, everything - self._drawn + self._draws_before))
 
     def restore(self, saved: dict[str, Any]) -> Drawn:
-        self.put_back(saved["state"])
+        generators.put_back(self._generator, saved["state"], "order.state")
         return self.begin(0)
 
-
-def _packed(state: np.ndarray) -> str:
-    return base64.b64encode(bytes(_forebay.pack_generator(state))).decode()
+    def check(self, state: State) -> None:
+        state.check_length(len(self._stream))
 
 
 class HandedOver:
@@ -278,6 +290,9 @@ class HandedOver:
         """What the sampler gives, as it is."""
         return self._iterator
 
+    def check(self, state: State) -> None:
+        """Whatever it was, the sampler is asked for as many batches as were yielded."""
+
     def take(self, samples: int) -> list[int] | None:
         """The next batch of indices into a dataset of ``samples``, None at the end."""
         for batch in self._iterator:
@@ -285,11 +300,24 @@ class HandedOver:
             return [_as_index(index, samples) for index in ids]
         return None
 
+    def skip(self, batches: int, samples: int) -> int:
+        """Pass over the next batches, as far as there are any; how many samples they were."""
+        passed = 0
+        for _ in range(batches):
+            ids = self.take(samples)
+            if ids is None:
+                break
+            passed += len(ids)
+        return passed
+
 
 class Streamed:
     """The order of an ``IterableDataset``: its own, and only torch's machinery asks for it."""
 
     kind = "stream"
+
+    def check(self, state: State) -> None:
+        """Any number of batches may have been taken."""
 
 
 def _as_index(index: Any, samples: int) -> int:
@@ -339,7 +367,7 @@ class Watched:
         return bool(self._sampler.epoch != saved["epoch"])
 
     def restore(self, saved: dict[str, Any]) -> Drawn:
-        epoch = int(saved["epoch"])
+        epoch = saved["epoch"]
         if self._sampler.epoch not in (0, epoch):
             raise _forebay.InvalidError(
                 f"the state is of epoch {epoch}, but the sampler was set to epoch "
@@ -349,6 +377,9 @@ class Watched:
         self._ended = False
         self._begun = epoch
         return self.planned.restore(saved)
+
+    def check(self, state: State) -> None:
+        self.planned.check(state)
 
 
 def order_of(

@@ -52,7 +52,7 @@ def dealt_to(sampler: Any, batch_sampler: Any) -> tuple[int, int]:
             return outer.process_index, outer.num_processes  # accelerate's shard
         if isinstance(outer, DistributedSampler):
             return outer.rank, outer.num_replicas
-        if type(outer).__module__ == "torch.utils.data.sampler" and type(outer) != BatchSampler:
+        if type(outer).__module__ == "torch.utils.data.sampler" and type(outer) is not BatchSampler:
             return 0, 1
         inner = getattr(outer, "batch_sampler", None)
         outer = getattr(outer, "sampler", None) if inner is None else inner

@@ -3,16 +3,38 @@
 ``consumed`` counts positions of the epoch's global order: with k batches of size B on
 each of R ranks it is k*B*R, so the state of any one rank says where all of them are,
 and the rest of the epoch can be dealt to another number of ranks.
+
+``order`` says how the epoch's order is found again, by its kind:
+
+    planned     seed, epoch     known for all epochs; without a seed it is sequential
+    drawn       seed            a permutation of a seed that was drawn when the epoch began
+    generator   state           drawn from a generator that was in this state
+    sampler     -               the sampler's own: only batches can be counted
+    stream      -               an IterableDataset's own: likewise
+
+Of an epoch that is not drawn yet it is None, or has ``between`` in place of those: where
+the generators are that it will be drawn from.
+
+A state may come from anywhere, so all of it is checked when it is loaded, and what is
+wrong is named. After that it is what it says it is.
 """
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from forebay import generators
 from forebay._forebay import InvalidError
 
 VERSION = 1
+KIND = "forebay.DataLoader"
+
+# What Rust and torch count with: the one after it can still be counted.
+_MOST = 2**63 - 2
+_MOST_SAMPLES = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -34,33 +56,45 @@ class State:
         fields = asdict(self)
         if self.augment_seed is None:
             del fields["augment_seed"]
-        return {"version": VERSION, "kind": "forebay.DataLoader", **fields}
+        return {"version": VERSION, "kind": KIND, **fields}
 
     @classmethod
-    def of_dict(cls, state: dict[str, Any]) -> State:
+    def of_dict(cls, state: Any) -> State:
         """Read back, with a clear error for what is not a state."""
-        if not isinstance(state, dict) or state.get("kind") != "forebay.DataLoader":
-            raise InvalidError("this is not the state of a forebay.DataLoader")
-        if state.get("version") != VERSION:
+        if not isinstance(state, dict):
+            raise InvalidError(f"this is not the state of a {KIND}: it is {_short(state)}")
+        if state.get("kind") != KIND:
             raise InvalidError(
-                f"the state has version {state.get('version')!r}, this forebay reads {VERSION}; "
+                f"this is not the state of a {KIND}: its kind is {_short(state.get('kind'))}"
+            )
+        version = state.get("version")
+        if type(version) is not int or version != VERSION:
+            raise InvalidError(
+                f"the state has version {_short(version)}, this forebay reads {VERSION}; "
                 "hint: use the forebay that wrote it"
             )
-        try:
-            read = cls(
-                samples=_optional_int(state["samples"]),
-                fingerprint=state["fingerprint"],
-                epoch=int(state["epoch"]),
-                consumed=int(state["consumed"]),
-                batches=int(state["batches"]),
-                order=state["order"],
-                augment_seed=_optional_int(state.get("augment_seed")),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidError(f"the state is damaged: {error!r}") from None
-        if read.epoch < 0 or read.consumed < 0 or read.batches < 0:
-            raise InvalidError("the state is damaged: a position is negative")
+        fields = _Fields(state)
+        read = cls(
+            samples=fields.given_or_none("samples", most=_MOST_SAMPLES),
+            fingerprint=fields.text_or_none("fingerprint"),
+            epoch=fields.number("epoch"),
+            consumed=fields.number("consumed"),
+            batches=fields.number("batches"),
+            order=_read_order(fields.take("order")),
+            augment_seed=fields.number_or_none("augment_seed"),
+        )
+        read._check_itself()
         return read
+
+    def _check_itself(self) -> None:
+        """Refuse numbers that no run can have led to."""
+        order = self.order or {}
+        if order.get("epoch", self.epoch) != self.epoch:
+            raise _damaged("order.epoch", order["epoch"], f"the epoch, which is {self.epoch}")
+        if order.get("kind") not in _COUNTED and self.batches > self.consumed:
+            raise _damaged(
+                "batches", self.batches, f"a number up to consumed, which is {self.consumed}"
+            )
 
     def check(self, samples: int | None, fingerprint: str | None) -> None:
         """Refuse a state of another dataset."""
@@ -71,10 +105,103 @@ class State:
             )
         if self.fingerprint != fingerprint:
             raise InvalidError(
-                "the state is of another dataset: names, sizes or labels of its samples differ; "
-                "hint: resume with the dataset the state was saved with"
+                "the state is of another dataset: its fingerprint is "
+                f"{_short(self.fingerprint)}, this one's is {_short(fingerprint)}: names, sizes or "
+                "labels of samples differ; hint: resume with the dataset the state was saved with"
             )
 
+    def check_length(self, length: int) -> None:
+        """Refuse a position past the end of an order of so many positions."""
+        if self.consumed > length:
+            raise _damaged("consumed", self.consumed, f"a position in an order of {length}")
 
-def _optional_int(value: Any) -> int | None:
-    return None if value is None else int(value)
+
+class _Fields:
+    """The members of a dict that came from somewhere; ``path`` is the dict's own name."""
+
+    def __init__(self, members: dict[Any, Any], path: str = "") -> None:
+        self._members = members
+        self._path = path
+
+    def name(self, field: str) -> str:
+        return f"{self._path}{field}"
+
+    def __contains__(self, field: str) -> bool:
+        return field in self._members
+
+    def take(self, field: str) -> Any:
+        if field not in self._members:
+            raise InvalidError(f"the state is damaged: it has no {self.name(field)}")
+        return self._members[field]
+
+    def number(self, field: str, least: int = 0, most: int = _MOST) -> int:
+        value = self.take(field)
+        # A bool is an int to Python, and 3.0 is equal to 3; neither was ever saved.
+        if type(value) is not int or not least <= value <= most:
+            raise _damaged(self.name(field), value, f"a whole number from {least} to {most}")
+        return value
+
+    def number_or_none(self, field: str, least: int = 0, most: int = _MOST) -> int | None:
+        return None if self._members.get(field) is None else self.number(field, least, most)
+
+    def given_or_none(self, field: str, least: int = 0, most: int = _MOST) -> int | None:
+        return None if self.take(field) is None else self.number(field, least, most)
+
+    def text(self, field: str) -> str:
+        value = self.take(field)
+        if type(value) is not str:
+            raise _damaged(self.name(field), value, "a string")
+        return value
+
+    def text_or_none(self, field: str) -> str | None:
+        return None if self.take(field) is None else self.text(field)
+
+    def generator(self, field: str) -> str:
+        text = self.text(field)
+        generators.unpacked(text, self.name(field))
+        return text
+
+
+def _read_order(order: Any) -> dict[str, Any] | None:
+    """How an order is found again: what its kind needs, each checked, and nothing else."""
+    if order is None:
+        return None
+    if not isinstance(order, dict):
+        raise _damaged("order", order, "a dict or None")
+    fields = _Fields(order, "order.")
+    kind = fields.text("kind")
+    if kind not in _KINDS:
+        raise _damaged("order.kind", kind, f"one of {', '.join(_KINDS)}")
+    read: dict[str, Any] = {"kind": kind}
+    if "between" in fields:
+        read["between"] = fields.generator("between")
+    else:
+        read |= _KINDS[kind](fields)
+    if "base_seed" in fields:
+        read["base_seed"] = fields.number("base_seed", most=2**63 - 1)
+    return read
+
+
+def _read_planned(fields: _Fields) -> dict[str, Any]:
+    fields.take("seed")  # None, for a sequential order, but not left out
+    seed = fields.number_or_none("seed", least=-(2**63), most=2**64 - 1)
+    return {"seed": seed, "epoch": fields.number("epoch")}
+
+
+_KINDS: dict[str, Callable[[_Fields], dict[str, Any]]] = {
+    "planned": _read_planned,
+    "drawn": lambda fields: {"seed": fields.number("seed", most=2**63 - 1)},
+    "generator": lambda fields: {"state": fields.generator("state")},
+    "sampler": lambda fields: {},
+    "stream": lambda fields: {},
+}
+# Of these nothing but batches can be counted.
+_COUNTED = ("sampler", "stream")
+
+
+def _damaged(field: str, value: Any, expected: str) -> InvalidError:
+    return InvalidError(f"the state is damaged: {field} is {_short(value)}, not {expected}")
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)

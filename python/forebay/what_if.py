@@ -172,7 +172,7 @@ def _plan(loader: DataLoader[Any], batch_size: int | None, world: int) -> _foreb
 
 def _seed_of_one_like_it(loader: DataLoader[Any]) -> int | None:
     """For an order that is drawn as it goes on: all samples once, shuffled or in their order."""
-    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    sampler: Any = getattr(loader.batch_sampler, "sampler", loader.sampler)
     samples = len(loader.dataset)
     if isinstance(sampler, SequentialSampler) or sampler == range(samples):
         return None
