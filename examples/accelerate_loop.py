@@ -24,9 +24,8 @@ from torch import nn
 
 
 def train(opts: argparse.Namespace, accelerator: Accelerator, seen: Seen) -> None:
-    """accelerate's usual loop; the loader deals the samples to the ranks by itself."""
+    """accelerate's usual loop: it deals the loader's batches to the ranks in turn."""
     dataset = forebay.ImageFolder(opts.data, transform=small_image)
-    # Made after the Accelerator, whose process group says which rank this is.
     ours = forebay.DataLoader(
         dataset,
         opts.batch_size,
@@ -39,22 +38,18 @@ def train(opts: argparse.Namespace, accelerator: Accelerator, seen: Seen) -> Non
     model = tiny_network(len(dataset.classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     model, optimizer, loader = accelerator.prepare(model, optimizer, ours)
-    # accelerate would rebuild a torch DataLoader around samplers of its own; ours passes
-    # through as it is. So batches stay where they are (`.to` below), and its state is
-    # saved because we register it.
-    assert loader is ours
+    # accelerate saves the states of its own samplers only, so the loader is registered.
     accelerator.register_for_checkpointing(loader)
     first = opts.first_epoch
     if opts.resume:
         accelerator.load_state(str(opts.checkpoint))
-        first = loader.state_dict()["epoch"]
+        first = loader.base_dataloader.state_dict()["epoch"]
 
     steps = 0
     for epoch in range(first, opts.epochs):
         loader.set_epoch(epoch)
         for images, labels, ids in loader:
-            logits = model(images.to(accelerator.device))
-            loss = nn.functional.cross_entropy(logits, labels.to(accelerator.device))
+            loss = nn.functional.cross_entropy(model(images), labels)
             optimizer.zero_grad()
             accelerator.backward(loss)
             optimizer.step()

@@ -29,7 +29,7 @@ class Images(lightning.LightningDataModule):
         self.dataset = forebay.ImageFolder(opts.data, transform=small_image)
 
     def train_dataloader(self) -> forebay.DataLoader:
-        """Made here and not before `fit`: only now does the process group say the rank.
+        """With a seed the loader deals to the ranks by itself, and Lightning leaves it to that.
 
         Lightning calls `set_epoch` before each epoch, and puts the loader's state into its
         checkpoints and back: there is nothing to do for either.
@@ -88,8 +88,6 @@ def main() -> None:
         strategy="ddp",
         max_epochs=opts.epochs,
         max_steps=opts.stop_after or -1,
-        # The loader deals the samples to the ranks by itself.
-        use_distributed_sampler=False,
         callbacks=checkpoint_after(opts),
         enable_checkpointing=bool(opts.stop_after),
         enable_progress_bar=False,

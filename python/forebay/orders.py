@@ -387,11 +387,43 @@ def order_of(
 ) -> Order | HandedOver:
     """The order behind torch's sampler objects; ``HandedOver`` for what is not known."""
     if batch_sampler is not None:
+        if type(batch_sampler).__name__ == "BatchSamplerShard":
+            return _of_shard(batch_sampler) or HandedOver(batch_sampler, batching)
         if type(batch_sampler) is not BatchSampler:
             return HandedOver(batch_sampler, batching)
         sampler = batch_sampler.sampler
     known = _known(sampler, batching, draws_base_seed_from)
     return known or HandedOver(sampler if batch_sampler is None else batch_sampler, batching)
+
+
+def _of_shard(shard: Any) -> Order | None:
+    """Whole batches dealt in turn, as accelerate does it, of an order that is known ahead."""
+    inner = getattr(shard, "batch_sampler", None)
+    if type(inner) is not BatchSampler or shard.split_batches or not shard.even_batches:
+        return None
+    batching = Batching(inner.batch_size, inner.drop_last)
+    uneven = "drop" if inner.drop_last else "pad"
+    share = Share(shard.process_index, shard.num_processes, "batches", uneven)
+    sampler: Any = inner.sampler
+    if hasattr(sampler, "planned_in"):
+        return Watched(sampler, sampler.planned_in(batching, share))
+    if type(sampler) is SequentialSampler and hasattr(sampler.data_source, "__len__"):
+        return Planned(len(sampler.data_source), None, batching, share)
+    if _is_seedable(sampler):
+        planned = Planned(len(sampler.data_source), sampler.initial_seed, batching, share)
+        batches = planned.begin(0).epoch.batches(share.rank)
+        return Watched(sampler, planned, ends_at=batches + 1)
+    return None
+
+
+def _is_seedable(sampler: Any) -> bool:
+    """Whether it is accelerate's: draws under initial_seed + epoch, and counts its epochs."""
+    kind = type(sampler)
+    if kind.__name__ != "SeedableRandomSampler" or not kind.__module__.startswith("accelerate"):
+        return False
+    if sampler.replacement or sampler.num_samples != len(sampler.data_source):
+        return False
+    return getattr(sampler, "initial_seed", None) is not None
 
 
 def _known(sampler: Any, batching: Batching, base: torch.Generator | None) -> Order | None:
@@ -442,12 +474,7 @@ def _known(sampler: Any, batching: Batching, base: torch.Generator | None) -> Or
         seed = sampler.seed if sampler.shuffle else None
         planned = Planned(len(sampler.dataset), seed, batching, share)
         return Watched(sampler, planned)
-    if kind.__name__ == "SeedableRandomSampler" and kind.__module__.startswith("accelerate"):
-        # Draws under initial_seed + epoch and raises its epoch by itself at the end.
-        if sampler.replacement or sampler.num_samples != len(sampler.data_source):
-            return None
-        if getattr(sampler, "initial_seed", None) is None:
-            return None
+    if _is_seedable(sampler):
         samples = len(sampler.data_source)
         planned = Planned(samples, sampler.initial_seed, batching, Share())
         return Watched(sampler, planned, ends_at=samples // (batching.size or 1) + 1)

@@ -99,9 +99,10 @@ class PlanSampler(DistributedSampler[int]):
             self._made = share, Planned(self._samples, seed, self._batching, share)
         return self._made[1]
 
-    def planned_in(self, batching: Batching) -> Planned:
-        """The same in the batches of a sampler that has this one in it."""
-        return Planned(self._samples, self.seed if self.shuffle else None, batching, self.share())
+    def planned_in(self, batching: Batching, share: Share | None = None) -> Planned:
+        """The same in the batches of a sampler that has this one in it, and may deal them."""
+        seed = self.seed if self.shuffle else None
+        return Planned(self._samples, seed, batching, share or self.share())
 
     def _counts(self) -> tuple[Share, _forebay.Epoch]:
         """An epoch as long as any: counting needs no permutation."""

@@ -13,14 +13,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import forebay
 import pytest
 import torch
+from accelerate.data_loader import BatchSamplerShard
 from data import image_folders
 from servers import free_ports
+from torch.utils.data import BatchSampler
 from torch.utils.data.distributed import DistributedSampler
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -102,6 +104,9 @@ class Example:
         ]
 
 
+Deal = Callable[[int, int], list[int]]
+
+
 def dealt(epoch: int, rank: int) -> list[int]:
     """What torch's own sampler deals."""
     sampler = DistributedSampler(range(SAMPLES), WORLD, rank, shuffle=True, seed=SEED)
@@ -109,37 +114,47 @@ def dealt(epoch: int, rank: int) -> list[int]:
     return list(sampler)
 
 
-def stopped(first: int, steps: int) -> Seen:
+def dealt_in_batches(epoch: int, rank: int) -> list[int]:
+    """What accelerate's own sampler deals of the same order."""
+    sampler = DistributedSampler(range(SAMPLES), 1, 0, shuffle=True, seed=SEED)
+    sampler.set_epoch(epoch)
+    whole = BatchSampler(sampler, BATCH, drop_last=False)
+    return [number for batch in BatchSamplerShard(whole, WORLD, rank) for number in batch]
+
+
+def stopped(first: int, steps: int, deal: Deal = dealt) -> Seen:
     """What is seen from epoch `first` on, for so many steps."""
     whole, rest = divmod(steps, STEPS)
     epochs = {first + at: STEPS for at in range(whole)} | ({first + whole: rest} if rest else {})
     return [
-        {epoch: dealt(epoch, rank)[: taken * BATCH] for epoch, taken in epochs.items()}
+        {epoch: deal(epoch, rank)[: taken * BATCH] for epoch, taken in epochs.items()}
         for rank in range(WORLD)
     ]
 
 
-def resumed(first: int, steps: int, epochs: int) -> Seen:
+def resumed(first: int, steps: int, epochs: int, deal: Deal = dealt) -> Seen:
     """What is left of these epochs after so many steps."""
     whole, rest = divmod(steps, STEPS)
     now = first + whole
     skipped = {epoch: rest * BATCH if epoch == now else 0 for epoch in range(now, first + epochs)}
     return [
-        {epoch: dealt(epoch, rank)[skip:] for epoch, skip in skipped.items()}
+        {epoch: deal(epoch, rank)[skip:] for epoch, skip in skipped.items()}
         for rank in range(WORLD)
     ]
 
 
-@pytest.mark.parametrize("name", ["torchrun_gloo", "accelerate_loop"])
+@pytest.mark.parametrize(
+    ("name", "deal"), [("torchrun_gloo", dealt), ("accelerate_loop", dealt_in_batches)]
+)
 def test_a_loop_stopped_in_mid_epoch_goes_on_with_the_samples_left_for_each_rank(
-    name, images, tmp_path
+    name, deal, images, tmp_path
 ):
     # Not from epoch 0: so the order shows that set_epoch was heeded.
     example = Example(name, images, tmp_path)
     epochs = ("--first-epoch", "4", "--epochs", "7")
     steps = STEPS + 2
-    assert example.run(*epochs, "--stop-after", str(steps)) == stopped(4, steps)
-    assert example.run(*epochs, "--resume") == resumed(4, steps, epochs=3)
+    assert example.run(*epochs, "--stop-after", str(steps)) == stopped(4, steps, deal)
+    assert example.run(*epochs, "--resume") == resumed(4, steps, epochs=3, deal=deal)
 
 
 def test_lightning_goes_on_from_a_checkpoint_in_mid_epoch_and_from_one_at_its_end(images, tmp_path):
