@@ -6,12 +6,8 @@ with, the two records end to end must be what DistributedSampler deals, and noth
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,15 +17,13 @@ import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from data import image_folders
-from servers import free_ports
+from launching import launch, torchrun
 from torch.utils.data import BatchSampler
 from torch.utils.data.distributed import DistributedSampler
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-BIN = Path(sys.executable).parent
 SAMPLES, WORLD, BATCH, SEED = 27, 2, 3, 11
 STEPS = 5  # batches of a rank in an epoch: 14 samples, padding included
-HANG_SECONDS = 300
 
 Seen = list[dict[int, list[int]]]
 
@@ -38,32 +32,6 @@ Seen = list[dict[int, list[int]]]
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images enough for an epoch that neither ranks nor batches divide evenly."""
     return image_folders(tmp_path_factory.mktemp("images"), samples=SAMPLES)
-
-
-@contextlib.contextmanager
-def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A launcher in a process group of its own, which is gone afterwards."""
-    # One thread a process: two networks on two cores are slower with more.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=log.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        # A launcher that is asked to end ends its workers, wherever they are.
-        for end in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, end)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=30)
 
 
 class Example:
@@ -78,9 +46,7 @@ class Example:
         """Lightning starts the other process itself, the other scripts leave it to torchrun."""
         if self.name == "lightning_fit":
             return [sys.executable]
-        port = free_ports(1)[0]
-        address = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-        return [str(BIN / "torchrun"), "--nproc-per-node", str(WORLD), *address]
+        return torchrun(WORLD)
 
     def run(self, *options: str) -> Seen:
         """What each rank saw, by epoch."""
@@ -94,10 +60,7 @@ class Example:
             *("--checkpoint", str(self.directory / "checkpoint"), "--seen", str(record)),
             *options,
         ]
-        with running(command, log) as process:
-            code = process.wait(timeout=HANG_SECONDS)
-        assert code == 0, log.read_text(errors="replace")[-20000:]
-        self.said = log.read_text(errors="replace")
+        self.said = launch(command, log)
         return [
             {int(epoch): ids for epoch, ids in rank.items()}
             for rank in json.loads(record.read_text())
