@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import time
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -484,7 +485,8 @@ class PlannedBatches:
     """The batch sampler of torch's loader: our order, asked for as torch asks."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader = loader
+        # The loader holds it: workers that persist must end when the user drops the loader.
+        self._loader = weakref.proxy(loader)
         self.position: Position | None = None
 
     def __len__(self) -> int:
