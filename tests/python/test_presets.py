@@ -68,9 +68,13 @@ def test_a_detectors_preset_gives_the_decoded_pixels(tmp_path, photos):
 def test_a_segmenters_preset_is_read_as_its_steps(photos):
     weights = models.segmentation.DeepLabV3_ResNet50_Weights.COCO_WITH_VOC_LABELS_V1
     preset = weights.transforms(resize_size=64)
-    crop = torchvision.transforms.CenterCrop(60)  # its images keep their proportions
-    loader = compare(photos, torchvision.transforms.Compose([preset, crop]), preset.std)
-    assert "4 of 5 steps" in loader.explain()
+    crop = torchvision.transforms.CenterCrop(200)
+    loader = compare(photos, torchvision.transforms.Compose([crop, preset]), preset.std)
+    assert "5 of 5 steps" in loader.explain()
+    # By itself it leaves images in sizes of their own, which is told and left to Python.
+    alone = forebay.DataLoader(forebay.ImageFolder(photos, preset), 1)
+    assert "0 of 4 steps" in alone.explain()
+    assert "the size of the result varies from image to image" in alone.explain()
 
 
 def test_a_preset_in_a_compose_is_followed_by_the_other_steps(photos):
