@@ -12,7 +12,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from PIL import Image, UnidentifiedImageError
 from forebay import _forebay
 from forebay.listing import manifest_of_valid_files
 from forebay.pixels import Decoded
+from forebay.samples import Samples
 
 IMAGE_EXTENSIONS = (
     ".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
@@ -30,7 +31,7 @@ IMAGE_EXTENSIONS = (
 Transform = Callable[[Any], Any]
 
 
-class Dataset(torch.utils.data.Dataset[Any]):
+class Dataset(Samples, torch.utils.data.Dataset[Any]):
     """What all datasets of forebay share.
 
     ``storage_options`` are the object store's settings (keys, endpoint, ...) and win over
@@ -87,40 +88,19 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
-    def __len__(self) -> int:
-        return len(self.native)
-
     def __getitem__(self, index: int) -> Any:
         index = range(len(self))[index]
+        number = self.number(index)
         raw = torch.frombuffer(
-            bytearray(_forebay.read_sample(self.native, index)) or bytearray(1), dtype=torch.uint8
+            bytearray(_forebay.read_sample(self.native, number)) or bytearray(1), dtype=torch.uint8
         )
-        raw = raw[: self.native.length(index)]
-        return self.item(raw, self.native.label(index), index)
+        raw = raw[: self.native.length(number)]
+        return self.item(raw, self.label(index), index)
 
     def __repr__(self) -> str:
         if self._shown is None:  # opening failed: a text about it must not try again
             return f"{type(self).__name__}(not opened)"
         return f"{type(self).__name__}({self._shown!r}, samples={len(self)})"
-
-    @property
-    def classes(self) -> list[str]:
-        """Names of the classes, in the order of their labels."""
-        return self.native.classes
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        """The label of each class."""
-        return {name: label for label, name in enumerate(self.classes)}
-
-    @property
-    def targets(self) -> list[int]:
-        """The label of every sample."""
-        return [int(label) for label in self.native.labels()]
-
-    def path(self, index: int) -> str:
-        """Where a sample comes from."""
-        return self.native.path(index)
 
     # -- what the loader asks of a dataset ------------------------------------------
 
@@ -266,20 +246,26 @@ class ImageFolder(Dataset):
             **options,
         )
 
-    @property
-    def classes(self) -> list[str]:
-        """Names of the classes, in the order of their labels."""
+    def _class_names(self) -> list[str]:
         return self.native.classes if self._classes is None else self._classes
 
     @property
     def samples(self) -> list[tuple[str, int]]:
-        """(path, label) of every sample."""
-        return list(zip(self.native.paths(), self.targets, strict=True))
+        """(path, label) of every sample; to assign others chooses and relabels samples."""
+        return self._pairs()
+
+    @samples.setter
+    def samples(self, pairs: Iterable[tuple[str, int]]) -> None:
+        self._choose(pairs)
 
     @property
     def imgs(self) -> list[tuple[str, int]]:
         """The same as ``samples``, as torchvision has it."""
-        return self.samples
+        return self._pairs()
+
+    @imgs.setter
+    def imgs(self, pairs: Iterable[tuple[str, int]]) -> None:
+        self._choose(pairs)
 
     def __getitem__(self, index: int) -> Any:
         if self.loader is None:
@@ -287,7 +273,7 @@ class ImageFolder(Dataset):
         index = range(len(self))[index]
         image = self.loader(self.path(index))
         image = image if self.transform is None else self.transform(image)
-        return image, self.label_of(self.native.label(index))
+        return image, self.label_of(self.label(index))
 
     def item(self, raw: torch.Tensor | Decoded, label: int, index: int) -> Any:
         """(image, label): a PIL image in RGB, through the transform."""
@@ -315,6 +301,8 @@ class TarFolder(Dataset):
     ``dataset[i]["jpg"]`` and what a transform gets are bytes; in a batch without a
     transform each field is a list of uint8 tensors on the slab.
     """
+
+    _has_labels = False
 
     def __init__(
         self,

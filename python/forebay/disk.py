@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forebay.datasets import Dataset
 from forebay.listing import cache_home
 from forebay.sizes import in_bytes
+
+if TYPE_CHECKING:
+    from forebay.views import View
 
 LAYOUTS = ("auto", "packed", "reorder")
 
@@ -24,7 +26,7 @@ CacheDir = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def disk_settings(
-    dataset: Dataset | None,
+    view: View | None,
     cache_dir: CacheDir | None,
     disk: int | str | None,
     layout: str,
@@ -46,9 +48,9 @@ def disk_settings(
     budget = None if disk is None else in_bytes(disk, "disk")
     dirs = directories(cache_dir)
     asked_for = cache_dir is not None or disk is not None
-    if dataset is None or budget == 0:
+    if view is None or budget == 0:
         return {}
-    if not asked_for and (dataset.native.is_local or memory < _WORTHWHILE):
+    if not asked_for and (view.native.is_local or memory < _WORTHWHILE):
         return {}
     return {"cache_dirs": dirs, "disk": budget, "layout": layout}
 

@@ -78,6 +78,11 @@ class Engine:
         return int(self._settings["memory"])
 
     @property
+    def is_shared(self) -> bool:
+        """Whether worker processes may map its memory tier."""
+        return bool(self._settings.get("shared"))
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What the native engine is told."""
         return dict(self._settings)

@@ -117,7 +117,10 @@ class EngineIterator(Iterator[Any]):
 
     def __init__(self, loader: DataLoader[Any], epoch: int, resume: State | None) -> None:
         self._loader = loader
-        self._dataset = loader.dataset
+        # What is changed in the dataset from here on is for the next epoch.
+        self._reading = reading = loader.reading
+        assert reading.view is not None
+        self._view = reading.view
         self.position = Position(loader, epoch, resume)
         self._order = self.position.order
         self._begun = False
@@ -134,8 +137,8 @@ class EngineIterator(Iterator[Any]):
         self._lookahead = loader.lookahead
         self._batched = loader.batched
         self._pins = loader.pin_memory and torch.cuda.is_available()
-        images = loader.preparation.recipe is not None
-        self._finish = Finish(self._dataset, loader.preparation) if images else None
+        images = reading.preparation.recipe is not None
+        self._finish = Finish(self._view, reading.preparation) if images else None
         self._raw = loader.user_collate_fn is None and self._batched and self._is_raw()
         self._wants_ids = loader.return_index or not self._raw
         to_workers = bool(self._lookahead) and self._needs_python()
@@ -143,10 +146,13 @@ class EngineIterator(Iterator[Any]):
         if isinstance(self._order, HandedOver):
             self._order.open()
         self._draw_base_seed()
+        collate = loader.user_collate_fn
+        if collate is None:
+            collate = self._view.collate if self._batched else loader.collate_fn
         self._maker = Maker(
-            self._dataset,
-            self._dataset.item if self._finish is None else self._finish.item,
-            loader.collate_fn,
+            loader.dataset,
+            self._view.item if self._finish is None else self._finish.item,
+            collate,
             self._batched,
             loader.on_error == "replace",
         )
@@ -159,8 +165,8 @@ class EngineIterator(Iterator[Any]):
     def _is_raw(self) -> bool:
         """Whether what the engine gives is a batch, but for its form."""
         if self._finish is None:
-            return bool(self._dataset.is_raw)
-        return self._finish.is_tensor and self._dataset.target_transform is None
+            return self._view.is_raw
+        return self._finish.is_tensor and not self._view.changes_labels
 
     def _needs_python(self) -> bool:
         """Whether batches go through functions of the user's or of Python's, by sample."""
@@ -168,7 +174,7 @@ class EngineIterator(Iterator[Any]):
             # Labels and collate_fn are quicker here than finished images are sent.
             return not self._finish.is_tensor
         nothing = torch.empty(0, dtype=torch.int64)
-        return self._loader.user_collate_fn is not None or self._dataset.batch((), nothing) is None
+        return self._loader.user_collate_fn is not None or self._view.batch((), nothing) is None
 
     def _hire(self) -> Crew:
         """Worker processes, started: those of the last epoch if they were to persist."""
@@ -176,9 +182,10 @@ class EngineIterator(Iterator[Any]):
         crew = None
         while spare and crew is None:
             crew = spare.pop()
-            crew = crew if crew.is_fit and crew.engine is self._engine else None
+            mine = crew.is_for(self._engine, self._reading, self._maker)
+            crew = crew if crew.is_fit and mine else None
         if crew is None:
-            crew = Crew(self._loader, self._maker, self._pins, self._engine)
+            crew = Crew(self._loader, self._maker, self._pins, self._engine, self._reading)
         crew.begin()
         return crew
 
@@ -201,7 +208,7 @@ class EngineIterator(Iterator[Any]):
         if self._loader.seed is None:
             position.augment_seed = self._loader.augment_seed
         if isinstance(self._order, HandedOver):
-            passed = self._order.skip(position.before, len(self._dataset))
+            passed = self._order.skip(position.before, len(self._view))
             world = self._loader.world_size
             self._job.begin_listed("listed", self._random(position.epoch, passed * world))
             return
@@ -248,7 +255,7 @@ class EngineIterator(Iterator[Any]):
             self._order.requested(self.position.asked_before + batches)
             return
         while self._asked < batches and not self._closed:
-            ids = self._order.take(len(self._dataset))
+            ids = self._order.take(len(self._view))
             if ids is None:
                 self._closed = True
                 self._job.finish()
@@ -380,7 +387,7 @@ class EngineIterator(Iterator[Any]):
                 for at, copy in lent.copies():
                     samples[at] = Decoded(copy)
             if self._raw and not self._wants_ids:
-                done = self._dataset.batch(samples, labels)
+                done = self._view.batch(samples, labels)
             else:
                 done = self._in_python(samples, labels, ids)
         return _pinned(done) if self._pins else done
@@ -398,7 +405,7 @@ class EngineIterator(Iterator[Any]):
         loader = self._loader
         done = None
         if loader.user_collate_fn is None and self._batched:
-            done = self._dataset.batch(samples, labels)
+            done = self._view.batch(samples, labels)
         if done is None:
             numbers = ids.tolist()
             key = self._key(self._taken)
@@ -436,7 +443,7 @@ class EngineIterator(Iterator[Any]):
 
     def _end(self) -> None:
         self.position.ended = True
-        self._loader.return_job(self._engine, self._job)
+        self._loader.return_job(self._engine, self._job, self._reading)
         self._dismiss()
 
     def _dismiss(self) -> None:
@@ -460,7 +467,7 @@ class EngineIterator(Iterator[Any]):
         job = self.__dict__.get("_job")
         if job is not None and not self.position.ended:
             job.cancel()
-            self._loader.return_job(self._engine, job)
+            self._loader.return_job(self._engine, job, self._reading)
             if "_crew" in self.__dict__:
                 self._dismiss()
 

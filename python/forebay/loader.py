@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import inspect
 import logging
 import weakref
@@ -13,29 +12,29 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.utils.data
-from torch.utils.data import default_collate, default_convert
 
 from forebay import _forebay
-from forebay.datasets import Dataset, ImageFolder
 from forebay.disk import CacheDir, disk_settings
 from forebay.engine import Engine, engine_settings, threads_of
-from forebay.images import CACHE_FORMS, MAX_PIXELS, PREPARE, Preparation, preparation_of
+from forebay.images import MAX_PIXELS
 from forebay.iterators import EngineIterator, PlannedBatches, Position, TorchIterator
+from forebay.options import check_options, choose_seed
 from forebay.orders import (
     Batching,
     FromGenerator,
     HandedOver,
     Order,
-    Planned,
     Streamed,
-    Watched,
+    known_length,
+    order_ahead,
     order_of,
 )
-from forebay.ranks import dealt_to, surroundings
-from forebay.rebuild import NumWorkers, teach
-from forebay.sampler import PlanSampler, plan_under
+from forebay.ranks import dealt_to, explain_dealing, surroundings
+from forebay.reading import Jobs, Reading, check_native
+from forebay.rebuild import teach, with_options
+from forebay.sampler import PlanSampler, plan_under, set_epoch_of
 from forebay.state import State
-from forebay.transforms import explain
+from forebay.views import reads_natively
 from forebay.what_if import what_if
 from forebay.workers import Crew
 
@@ -142,16 +141,18 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         engine: Engine | None = None,
         split: tuple[int, int] | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name in _OPTIONS}
+        given = {name: value for name, value in locals().items() if name in _DEFAULTS}
         self._streams = isinstance(dataset, torch.utils.data.IterableDataset)
-        self.native = _reads_natively(dataset)
-        self._check_options(given)
+        view, why_not = reads_natively(dataset)
+        check_options(given, _DEFAULTS, self._streams)
+        check_native(view, why_not, given)
+        self._has_threads = view is not None
         # torch itself says what is wrong with a number.
         processes = threads_of(num_workers) if isinstance(num_workers, str) else num_workers
         chosen = sampler is not None or batch_sampler is not None
         self._plan_sampler = plan_under(sampler, batch_sampler) if chosen else None
         if self._plan_sampler is None:
-            seed = _choose_seed(seed, chosen, generator, rank, world_size)
+            seed = choose_seed(seed, chosen, generator, rank, world_size)
         if seed is not None and self._plan_sampler is None:
             if batch_size is not None:
                 torch.utils.data.BatchSampler([], batch_size, drop_last)  # only for its checks
@@ -166,20 +167,17 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                 world_size=world_size,
             )
             shuffle = None
-        options = {
-            name: value for name, value in given.items() if value is not _OPTIONS[name].default
-        }
+        options = {name: value for name, value in given.items() if value is not _DEFAULTS[name]}
         batched = batch_sampler is not None or batch_size is not None
-        if collate_fn is None and self.native and batched:
-            assert isinstance(dataset, Dataset)
-            collate_fn = dataset.collate
+        if collate_fn is None and view is not None and batched:
+            collate_fn = view.collate
         super().__init__(
             dataset,
             batch_size,
             shuffle,
             sampler,
             batch_sampler,
-            _with_options(processes, options),
+            with_options(processes, options),
             collate_fn,
             pin_memory,
             drop_last,
@@ -206,63 +204,29 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         # epoch can be made ahead.
         self.augment_seed = self.seed
         settings = engine_settings(memory, readahead, policy, num_workers, split)
-        settings["epoch"] = _length(self.sampler)
+        settings["epoch"] = known_length(self.sampler)
         settings |= disk_settings(
-            dataset if self.native and isinstance(dataset, Dataset) else None,
+            view,
             cache_dir,
             disk,
             layout,
             memory=settings["memory"],
-            known_ahead=self._is_known_ahead(),
+            known_ahead=self._is_known_ahead() and (view is None or view.is_whole),
         )
         self._set_up(settings)
         teach(type(self))
         self._say_who_is_dealt_to()
 
-    def _check_options(self, given: dict[str, Any]) -> None:
-        """Refuse options that are wrong, or that this kind of dataset cannot have."""
-        _one_of("deal", given["deal"], ("strided", "batches"))
-        if given["deal"] == "batches" and not given["even"]:
-            raise ValueError('even=False goes with deal="strided" only: batches are dealt evenly')
-        _one_of("on_error", given["on_error"], ("raise", "replace"))
-        _one_of("prepare", given["prepare"], PREPARE)
-        _one_of("cache_form", given["cache_form"], CACHE_FORMS)
-        most = given["max_bad_samples"]
-        if isinstance(most, bool) or not isinstance(most, int):
-            raise TypeError(f"max_bad_samples={most!r} is not a whole number")
-        if most < 0:
-            raise ValueError(f"max_bad_samples={most} is negative")
-        if self._streams:
-            for name in ("seed", "rank", "world_size"):
-                if given[name] is not None:
-                    raise ValueError(
-                        f"{name}= plans the order of a map-style dataset; an IterableDataset has "
-                        "an order of its own"
-                    )
-        if not self.native and (given["return_index"] or given["on_error"] == "replace"):
-            name = "return_index=True" if given["return_index"] else 'on_error="replace"'
-            raise ValueError(f"{name} needs a dataset of forebay's, as it is")
-        engine = given["engine"]
-        if engine is None:
-            return
-        if not isinstance(engine, Engine):
-            raise TypeError(f"engine={engine!r} is not a forebay.Engine")
-        if not self.native:
-            raise ValueError("engine= needs a dataset of forebay's, as it is")
-        for name in ("memory", "readahead", "policy", "cache_dir", "disk", "layout", "split"):
-            if given[name] != _OPTIONS[name].default:
-                raise ValueError(f"{name}= is the engine's; hint: pass it to forebay.Engine()")
-
     def _set_up(self, settings: dict[str, Any]) -> None:
         """What belongs to this process: made by the constructor, and after unpickling."""
-        self.preparation = self._prepare(settings["memory"])
-        # Worker processes read lent images in the memory tier itself.
-        settings["shared"] = bool(self.preparation.lends and self.num_workers)
-        if self.engine is not None and settings["shared"]:
-            # Nobody else maps the memory of an engine that is shared.
-            self.preparation = dataclasses.replace(self.preparation, lends=0)
+        memory = settings["memory"] if self.engine is None else self.engine.memory
+        # Worker processes read lent images in the memory tier itself; nobody else maps the memory
+        # of an engine that is passed in.
+        may_lend = self.engine is None or not self.num_workers
+        self.reading = self._read(None, memory, may_lend)
+        settings["shared"] = bool(self.reading.preparation.lends and self.num_workers)
         self._engine = Engine.of(settings) if self.engine is None else self.engine
-        self._spare: list[tuple[_forebay.Engine, _forebay.Job]] = []
+        self._jobs = Jobs(self._engine)
         self.spare_crews: list[Crew] = []
         self._live: weakref.ref[Any] | None = None
         self._position: Position | None = None
@@ -270,17 +234,19 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.torch_figures: dict[str, Any] = {"batches": 0, "waited_seconds": 0.0}
         self.warned_of_slabs = False
 
-    def _prepare(self, memory: int) -> Preparation:
-        return preparation_of(
-            self.dataset if self.native else None,
-            prepare=self.prepare,
-            decode=self.decode,
-            cache_form=self.cache_form,
-            channels_last=self.channels_last,
-            orient=self.orient,
-            max_pixels=self.max_pixels,
-            memory=memory if self.engine is None else self.engine.memory,
-        )
+    @property
+    def native(self) -> bool:
+        """Whether forebay reads the samples, rather than torch."""
+        return self.reading.view is not None
+
+    def _look_again(self) -> None:
+        """Take what the user has changed in the dataset; before each epoch."""
+        may_lend = self._engine.is_shared or not self.num_workers
+        self.reading = self._read(self.reading, self._engine.memory, may_lend)
+
+    def _read(self, before: Reading | None, memory: int, may_lend: bool) -> Reading:
+        options = vars(self)
+        return Reading.of(self.dataset, options, before, memory=memory, may_lend=may_lend)
 
     def __getstate__(self) -> dict[str, Any]:
         # What runs belongs to its process, and is made anew on the other side.
@@ -296,7 +262,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def check_worker_number_rationality(self) -> None:
         """torch's advice on the number of processes; ours are threads, which it does not fit."""
-        if not self.native:
+        if not self._has_threads:
             super().check_worker_number_rationality()
 
     @property
@@ -325,6 +291,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     # -- iteration --------------------------------------------------------------------
 
     def __iter__(self) -> Any:
+        self._look_again()
         kind = EngineIterator if self.native else TorchIterator
         resume = self._pending()
         iterator = kind(self, self._next_epoch() if resume is None else resume.epoch, resume)
@@ -364,24 +331,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next one; passed on to a sampler that knows epochs."""
-        samplers: tuple[Any, ...] = (self.sampler, getattr(self.batch_sampler, "sampler", None))
-        for sampler in samplers:
-            if hasattr(sampler, "set_epoch"):
-                sampler.set_epoch(epoch)
-                break
+        set_epoch_of(self.sampler, self.batch_sampler, epoch)
         self._epoch = epoch
 
     def order(self, epoch: int) -> np.ndarray:
         """The sample numbers of this rank in ``epoch``, ahead of time."""
-        source = self.order_source
-        planned = source.planned if isinstance(source, Watched) else source
-        if not isinstance(planned, Planned):
-            raise _forebay.InvalidError(
-                "this loader's order is drawn from a generator when its epoch begins; "
-                "hint: pass seed= for an order that is known ahead"
-            )
-        drawn = planned.begin(epoch)
-        return drawn.epoch.samples(drawn.rank)
+        return order_ahead(self.order_source, epoch)
 
     # -- who is dealt to --------------------------------------------------------------
 
@@ -416,20 +371,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             _log.info("%s", self._dealing())
 
     def _dealing(self) -> str:
-        """Who gets which samples, in a sentence."""
-        rank, world = self.rank, self.world_size
-        _, there = surroundings()
-        if self._streams:
-            return "order: the IterableDataset's own; sharing it out to ranks is up to the dataset"
-        if world > 1:
-            by = "forebay" if self._plans else type(self.sampler).__name__
-            return f"order: dealt to {world} ranks by {by}; this loader gives those of rank {rank}"
-        if there > 1:
-            return (
-                f"order: not dealt, so each of the {there} ranks gets every sample, as with "
-                "torch; hint: pass seed= or a DistributedSampler to deal it"
-            )
-        return "order: of one rank; every sample is this loader's"
+        by = None if self._plans else type(self.sampler).__name__
+        return explain_dealing(self.rank, self.world_size, by, self._streams)
 
     # -- state ------------------------------------------------------------------------
 
@@ -450,16 +393,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """Go on from ``state`` at the next ``iter``; an empty one changes nothing."""
         if isinstance(state, dict) and not state:
             return
+        self._look_again()
         read = State.of_dict(state)
-        read.check(_length(self.dataset), self._fingerprint())
-        kind = None if read.order is None else read.order.get("kind")
-        if kind not in (None, self.order_source.kind):
-            raise _forebay.InvalidError(
-                f"the state is of an order of kind {kind!r}, this loader's is of kind "
-                f"{self.order_source.kind!r}; hint: make the loader with the same seed=, sampler= "
-                "and generator= as the one that was saved"
-            )
-        self.order_source.check(read)
+        source = self.order_source
+        read.check(known_length(self.dataset), self.reading.fingerprint, source.kind)
+        source.check(read)
         if self.seed is None and read.augment_seed is not None:
             self.augment_seed = read.augment_seed
         self._set_next_epoch(read.epoch)
@@ -481,7 +419,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         source = self.order_source
         order = source.between() if isinstance(source, FromGenerator) else None
         drawn = None if self.seed is not None else self.augment_seed
-        return State(_length(self.dataset), self._fingerprint(), epoch, 0, 0, order, drawn)
+        return State(
+            known_length(self.dataset), self.reading.fingerprint, epoch, 0, 0, order, drawn
+        )
 
     @property
     def order_source(self) -> Order | HandedOver | Streamed:
@@ -490,18 +430,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return Streamed()
         if self._plans:
             return self._plan.planned()
-        batching = Batching(None, False)
-        if self.batch_sampler is not None:
-            size = getattr(self.batch_sampler, "batch_size", None) or 0
-            batching = Batching(size, getattr(self.batch_sampler, "drop_last", False))
-        return order_of(self.sampler, self.batch_sampler, batching, self.generator)
+        return order_of(self.sampler, self.batch_sampler, self.generator)
 
     def fresh_order(self) -> Order | HandedOver | Streamed:
         """The order for one epoch's use."""
         return copy.copy(self.order_source)
-
-    def _fingerprint(self) -> str | None:
-        return self.dataset.native.fingerprint if isinstance(self.dataset, Dataset) else None
 
     # -- figures and the end ----------------------------------------------------------
 
@@ -511,29 +444,22 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             # The samples are torch's own affair.
             return {"read_by": "torch", **self.torch_figures}
         live = None if self._live is None else self._live()
-        figures: dict[str, Any] = {} if live is None else live.stats()
-        if not figures and self._spare:
-            figures = self._spare[-1][1].stats()
+        figures = live.stats() if isinstance(live, EngineIterator) else self._jobs.stats()
         return {"read_by": "forebay", **figures, **self._engine.stats()}
 
     what_if = what_if
 
     def explain(self) -> str:
         """Who reads and prepares the samples, for which ranks, and why."""
-        return f"{self._dealing()}\n{self._reading()}"
-
-    def _reading(self) -> str:
-        if self.native:
-            return explain(self.preparation.translation)
-        kind = type(self.dataset).__name__
-        return f"samples: read by torch, since {kind} is not a dataset that forebay reads"
+        self._look_again()
+        return f"{self._dealing()}\n{self.reading.explain()}"
 
     def close(self) -> None:
         """End threads, idle workers and network now, rather than when the loader is dropped.
 
         An engine that was passed in goes on: others may use it.
         """
-        self._spare = []
+        self._jobs.clear()
         self.spare_crews = []
         if self.owns_engine:
             self._engine.close()
@@ -558,44 +484,29 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     @property
     def user_collate_fn(self) -> Callable[[list[Any]], Any] | None:
         """What the user wants done with single samples; None for what is done anyway."""
-        usual = default_collate if self.batched else default_convert
-        if self.batched and isinstance(self.dataset, Dataset):
-            usual = self.dataset.collate
-        return None if self.collate_fn == usual else self.collate_fn
+        return self.reading.user_collate(self.collate_fn, self.batched)
 
     def borrow_job(self, gaps: bool = False) -> tuple[_forebay.Engine, _forebay.Job]:
-        """A job of this process's engine: a spare one, or a new one.
+        """A job of this process's engine, and the engine; ``gaps``: raw samples may lie apart.
 
-        The borrower holds the engine too: without it, nobody works for the job. ``gaps``: raw
-        samples may lie apart in their batch, which may save a copy of them.
+        Apart in their batch, that is, which may save a copy of them.
         """
         if self.owns_engine and self.world_size > 1:
             self._engine.serve_several_ranks()
-        engine = self._engine.start()
-        while True:
-            try:
-                made_by, job = self._spare.pop()
-            except IndexError:
-                break
-            if made_by is engine:
-                return engine, job
-        return engine, engine.job(
-            self.dataset.native,
-            depth=self.depth,
-            on_error=self.on_error,
-            max_bad_samples=self.max_bad_samples,
-            rank=self.rank if self.world_size > 1 else None,
-            gaps=gaps,
-            **self.preparation.job_settings((self.depth + self.lookahead) * (self.batch_size or 1)),
-        )
+        most = (self.depth + self.lookahead) * (self.batch_size or 1)
+        settings = {
+            "depth": self.depth,
+            "on_error": self.on_error,
+            "max_bad_samples": self.max_bad_samples,
+            "rank": self.rank if self.world_size > 1 else None,
+            "gaps": gaps,
+            **self.reading.preparation.job_settings(most),
+        }
+        return self._jobs.borrow(self.reading, settings)
 
-    def return_job(self, engine: _forebay.Engine, job: _forebay.Job) -> None:
-        """Keep a job for the next epoch, unless its engine was closed or is another process's.
-
-        Called by `__del__` at any moment, so it takes no lock.
-        """
-        if engine is self._engine.native:
-            self._spare.append((engine, job))
+    def return_job(self, engine: _forebay.Engine, job: _forebay.Job, reading: Reading) -> None:
+        """Keep a job for the next epoch; called by ``__del__`` at any moment."""
+        self._jobs.give_back(engine, job, reading)
 
     def draw_base_seed(self) -> bool:
         """The draw that torch makes at each ``iter``, so that generators agree after it.
@@ -606,7 +517,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return False
         drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         self.base_seed = int(drawn.item())
-        if self.augment_seed is None and self.preparation.recipe is not None:
+        if self.augment_seed is None and self.reading.preparation.recipe is not None:
             self.augment_seed = self.base_seed
         return True
 
@@ -629,78 +540,20 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
 
 
-def _own_options() -> dict[str, inspect.Parameter]:
+def _own_defaults() -> dict[str, Any]:
+    """Our options and what they are if not given."""
     parameters = inspect.signature(DataLoader.__init__).parameters
     torchs = inspect.signature(torch.utils.data.DataLoader.__init__).parameters
-    return {name: parameter for name, parameter in parameters.items() if name not in torchs}
+    return {name: its.default for name, its in parameters.items() if name not in torchs}
 
 
-_OPTIONS = _own_options()
+_DEFAULTS = _own_defaults()
 _OF_A_PROCESS = (
-    "preparation",
+    "reading",
     "_engine",
-    "_spare",
+    "_jobs",
     "spare_crews",
     "_live",
     "_position",
     "_planned_batches",
 )
-
-
-def _with_options(number: int, options: dict[str, Any]) -> int:
-    """The number, for frameworks that hand nothing else of ours on."""
-    whole = isinstance(number, int) and not isinstance(number, bool)
-    return NumWorkers.of(number, options) if whole else number
-
-
-def _reads_natively(dataset: Any) -> bool:
-    """Whether samples are what the engine reads: not those of a loader or class of the user's."""
-    if not isinstance(dataset, Dataset) or getattr(dataset, "loader", None) is not None:
-        return False
-    return type(dataset).__getitem__ in (Dataset.__getitem__, ImageFolder.__getitem__)
-
-
-def _length(of: Any) -> int | None:
-    """How many there are, where that is known."""
-    try:
-        return len(of)
-    except (TypeError, NotImplementedError):
-        return None
-
-
-def _choose_seed(
-    seed: int | None,
-    chosen: bool,
-    generator: torch.Generator | None,
-    rank: int | None,
-    world_size: int | None,
-) -> int | None:
-    """The seed of a planned order, None for torch's own order."""
-    if seed is not None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(f"seed={seed!r} is not a seed; it is a whole number from 0 to 2**63-1")
-        if chosen:
-            raise ValueError(
-                "seed= makes the order; it goes with neither sampler nor batch_sampler"
-            )
-        if generator is not None:
-            raise ValueError("seed= and generator= both make the order; pass one of them")
-        return seed
-    if rank is None and world_size is None:
-        return None
-    if chosen:
-        raise ValueError(
-            "rank= and world_size= deal a planned order; with a sampler, the sampler deals"
-        )
-    if generator is not None:
-        raise ValueError(
-            "with several ranks the order must be the same on all of them, which a generator "
-            "cannot promise; hint: pass seed= instead of generator="
-        )
-    return 0  # DistributedSampler's own default
-
-
-def _one_of(name: str, value: str, allowed: Any) -> str:
-    if value not in allowed:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
-    return value

@@ -382,11 +382,12 @@ class Watched:
         self.planned.check(state)
 
 
-def order_of(
-    sampler: Any, batch_sampler: Any, batching: Batching, draws_base_seed_from: Any
-) -> Order | HandedOver:
+def order_of(sampler: Any, batch_sampler: Any, draws_base_seed_from: Any) -> Order | HandedOver:
     """The order behind torch's sampler objects; ``HandedOver`` for what is not known."""
+    batching = Batching(None, False)
     if batch_sampler is not None:
+        size = getattr(batch_sampler, "batch_size", None) or 0
+        batching = Batching(size, getattr(batch_sampler, "drop_last", False))
         if type(batch_sampler).__name__ == "BatchSamplerShard":
             return _of_shard(batch_sampler) or HandedOver(batch_sampler, batching)
         if type(batch_sampler) is not BatchSampler:
@@ -394,6 +395,26 @@ def order_of(
         sampler = batch_sampler.sampler
     known = _known(sampler, batching, draws_base_seed_from)
     return known or HandedOver(sampler if batch_sampler is None else batch_sampler, batching)
+
+
+def order_ahead(order: Order | HandedOver | Streamed, epoch: int) -> np.ndarray:
+    """This rank's samples of any epoch, of an order that is known ahead."""
+    planned = order.planned if isinstance(order, Watched) else order
+    if not isinstance(planned, Planned):
+        raise _forebay.InvalidError(
+            "this loader's order is drawn from a generator when its epoch begins; "
+            "hint: pass seed= for an order that is known ahead"
+        )
+    drawn = planned.begin(epoch)
+    return drawn.epoch.samples(drawn.rank)
+
+
+def known_length(of: Any) -> int | None:
+    """How many there are, where that is known."""
+    try:
+        return len(of)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _of_shard(shard: Any) -> Order | None:

@@ -59,6 +59,22 @@ def dealt_to(sampler: Any, batch_sampler: Any) -> tuple[int, int]:
     return surroundings()
 
 
+def explain_dealing(rank: int, world: int, by: str | None, streams: bool) -> str:
+    """Who gets which samples, in a sentence; ``by``: the sampler that deals, None for ours."""
+    _, there = surroundings()
+    if streams:
+        return "order: the IterableDataset's own; sharing it out to ranks is up to the dataset"
+    if world > 1:
+        by = by or "forebay"
+        return f"order: dealt to {world} ranks by {by}; this loader gives those of rank {rank}"
+    if there > 1:
+        return (
+            f"order: not dealt, so each of the {there} ranks gets every sample, as with torch; "
+            "hint: pass seed= or a DistributedSampler to deal it"
+        )
+    return "order: of one rank; every sample is this loader's"
+
+
 def _find() -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()

@@ -39,6 +39,12 @@ class NumWorkers(int):
         return int, (int(self),)
 
 
+def with_options(number: int, options: dict[str, Any]) -> int:
+    """The number, for frameworks that hand nothing else of ours on."""
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    return NumWorkers.of(number, options) if whole else number
+
+
 class _Rebuilding(type):
     """torch's class to who asks; who calls it gets a loader of the kind it was made from."""
 

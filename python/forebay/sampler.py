@@ -44,14 +44,13 @@ class PlanSampler(DistributedSampler[int]):
         self.drop_last = batching.drop_last
         self.epoch = 0
         self.resume: State | None = None
-        self._samples = len(dataset)
         self._batching = batching
         self._deal = deal
         self._uneven = "keep" if not even else "drop" if batching.drop_last else "pad"
         self._given = rank, world_size
         self._whole = False
-        self._made: tuple[Share, Planned] | None = None
-        self._counted: tuple[Share, _forebay.Epoch] | None = None
+        self._made: tuple[Share, int, Planned] | None = None
+        self._counted: tuple[Share, int, _forebay.Epoch] | None = None
         self.share()  # what is wrong with a rank is told now
 
     # -- who is dealt to ----------------------------------------------------------------
@@ -93,24 +92,26 @@ class PlanSampler(DistributedSampler[int]):
 
     def planned(self) -> Planned:
         """The order, dealt to whatever ranks there are now."""
-        share = self.share()
-        if self._made is None or self._made[0] != share:
+        # A dataset may have got more or fewer samples since the last epoch.
+        share, samples = self.share(), len(self.dataset)  # type: ignore[arg-type]
+        if self._made is None or self._made[:2] != (share, samples):
             seed = self.seed if self.shuffle else None
-            self._made = share, Planned(self._samples, seed, self._batching, share)
-        return self._made[1]
+            self._made = share, samples, Planned(samples, seed, self._batching, share)
+        return self._made[2]
 
     def planned_in(self, batching: Batching, share: Share | None = None) -> Planned:
         """The same in the batches of a sampler that has this one in it, and may deal them."""
+        samples = len(self.dataset)  # type: ignore[arg-type]
         seed = self.seed if self.shuffle else None
-        return Planned(self._samples, seed, batching, share or self.share())
+        return Planned(samples, seed, batching, share or self.share())
 
     def _counts(self) -> tuple[Share, _forebay.Epoch]:
         """An epoch as long as any: counting needs no permutation."""
-        share = self.share()
-        if self._counted is None or self._counted[0] != share:
-            sequential = Planned(self._samples, None, self._batching, share)
-            self._counted = share, sequential.begin(0).epoch
-        return self._counted
+        share, samples = self.share(), len(self.dataset)  # type: ignore[arg-type]
+        if self._counted is None or self._counted[:2] != (share, samples):
+            sequential = Planned(samples, None, self._batching, share)
+            self._counted = share, samples, sequential.begin(0).epoch
+        return share, self._counted[2]
 
     @property
     def batches(self) -> int:
@@ -156,6 +157,15 @@ def plan_under(sampler: Any, batch_sampler: Any) -> PlanSampler | None:
         if isinstance(outer, PlanSampler):
             return outer
     return None
+
+
+def set_epoch_of(sampler: Any, batch_sampler: Any, epoch: int) -> None:
+    """Pass the number of an epoch on to the sampler that knows epochs, if there is one."""
+    samplers: tuple[Any, ...] = (sampler, getattr(batch_sampler, "sampler", None))
+    for one in samplers:
+        if hasattr(one, "set_epoch"):
+            one.set_epoch(epoch)
+            break
 
 
 def undealt(batch_sampler: Any) -> Any:

@@ -96,8 +96,8 @@ class State:
                 "batches", self.batches, f"a number up to consumed, which is {self.consumed}"
             )
 
-    def check(self, samples: int | None, fingerprint: str | None) -> None:
-        """Refuse a state of another dataset."""
+    def check(self, samples: int | None, fingerprint: str | None, kind: str) -> None:
+        """Refuse a state of another dataset, or of another kind of order."""
         if self.samples != samples:
             raise InvalidError(
                 f"the state is of a dataset of {self.samples} samples, this one has {samples}; "
@@ -108,6 +108,14 @@ class State:
                 "the state is of another dataset: its fingerprint is "
                 f"{_short(self.fingerprint)}, this one's is {_short(fingerprint)}: names, sizes or "
                 "labels of samples differ; hint: resume with the dataset the state was saved with"
+            )
+
+        own = kind if self.order is None else self.order["kind"]
+        if own != kind:
+            raise InvalidError(
+                f"the state is of an order of kind {own!r}, this loader's is of kind {kind!r}; "
+                "hint: make the loader with the same seed=, sampler= and generator= as the one "
+                "that was saved"
             )
 
     def check_length(self, length: int) -> None:

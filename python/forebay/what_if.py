@@ -52,7 +52,7 @@ def what_if(
     has run, the time of a step, of preparing a sample and what the origin gave, as measured; else
     a step takes 100 ms, a store gives 400 MB/s after 30 ms, local files 1000 MB/s. An order that is
     drawn by the way is answered for with another permutation; images count as they are stored,
-    whatever their ``cache_form``.
+    whatever their ``cache_form``; a sample that a Subset has twice counts as two.
 
     - ``memory``, ``disk``, ``policy``: one or several; an answer for each combination.
     - ``nodes``: each has that memory and disk for its ranks; by default every rank is one, or
@@ -72,7 +72,7 @@ def what_if(
     if not self.native:
         raise ValueError("what_if() needs a dataset of forebay's, as it is")
     own = self.its_engine.settings
-    dataset = self.dataset.native
+    dataset = self.reading.native
     world = self.world_size if world_size is None else world_size
     plan = _plan(self, _batch_size(self) if batch_size is None else batch_size, world)
     nodes = (world if self.owns_engine else 1) if nodes is None else nodes

@@ -38,8 +38,8 @@ from forebay.pixels import Decoded, Pieces, SharedTier
 from forebay.randomness import seeded
 
 if TYPE_CHECKING:
-    from forebay.datasets import Dataset
     from forebay.loader import DataLoader
+    from forebay.reading import Reading
 
 # Slots are this far apart; what is not written takes no memory.
 _STRIDE = 1 << 40
@@ -52,7 +52,8 @@ Raw = torch.Tensor | Decoded
 class Maker:
     """Makes a batch of samples' bytes by the user's functions, in whichever process."""
 
-    dataset: Dataset
+    # The user's own.
+    dataset: Any
     # From a sample's bytes, its label and its number to what the user's functions made of it.
     item: Callable[[Any, int, int], Any]
     collate_fn: Callable[[Any], Any]
@@ -264,7 +265,12 @@ class Crew:
     """Worker processes and the batches that they are at, in order."""
 
     def __init__(
-        self, loader: DataLoader[Any], maker: Maker, pins: bool, engine: _forebay.Engine
+        self,
+        loader: DataLoader[Any],
+        maker: Maker,
+        pins: bool,
+        engine: _forebay.Engine,
+        reading: Reading,
     ) -> None:
         self._process = os.getpid()
         self._slots = loader.lookahead
@@ -276,8 +282,9 @@ class Crew:
         self._lent: dict[int, _forebay.Lent] = {}
         self._outbox = _Outbox()
         self._file = SharedFile()
-        # Images lie in its memory: those of another are elsewhere.
-        self.engine = engine
+        # Images lie in the engine's memory, and the processes have copies of the dataset and of
+        # the user's functions.
+        self._made_for = engine, reading, maker.collate_fn
         memory = engine.shared_memory
         tier = None if memory is None else SharedTier(memory)
         # Of its own: the user's generators must not notice this loader.
@@ -320,6 +327,11 @@ class Crew:
         """Whether it can go on with another epoch."""
         ours = self._process == os.getpid() and not self._broken
         return ours and all(worker.is_alive() for worker in self._iterator._workers)
+
+    def is_for(self, engine: _forebay.Engine, reading: Reading, maker: Maker) -> bool:
+        """Whether the processes make of the samples what is wanted now."""
+        before = self._made_for
+        return before[0] is engine and before[1] is reading and before[2] == maker.collate_fn
 
     @property
     def out(self) -> int:

@@ -17,6 +17,7 @@ use crate::fork::{Native, forks};
 use crate::plan::Epoch;
 use crate::recipe::Recipe;
 use crate::tensor::{Element, Form, capsule};
+use crate::view::View;
 
 /// How long a wait goes on before Python may handle Ctrl-C.
 const STEP: Duration = Duration::from_millis(100);
@@ -77,16 +78,16 @@ impl Engine {
         Ok(self.0.get()?.shared_memory().map(AsRawFd::as_raw_fd))
     }
 
-    /// A new job on a dataset. `lend`: images of how many pixels at most are lent, and how many.
+    /// A new job on a view. `lend`: images of how many pixels at most are lent, and how many.
     /// `gaps`: raw samples may lie apart in their batch.
     #[pyo3(signature = (
-        dataset, *, depth, on_error, max_bad_samples, rank=None, recipe=None, lend=None,
+        view, *, depth, on_error, max_bad_samples, rank=None, recipe=None, lend=None,
         cache_form="auto", gaps=false
     ))]
     #[allow(clippy::too_many_arguments)]
     fn job(
         &self,
-        dataset: &Dataset,
+        view: &View,
         depth: usize,
         on_error: &str,
         max_bad_samples: usize,
@@ -125,7 +126,7 @@ impl Engine {
         let job = self
             .0
             .get()?
-            .job(dataset.core()?.clone(), settings)
+            .job_on(view.core()?.clone(), settings)
             .map_err(errors::engine)?;
         Ok(Job(Native::new(job)))
     }

@@ -9,6 +9,7 @@ mod orders;
 mod plan;
 mod recipe;
 mod tensor;
+mod view;
 mod what_if;
 
 use pyo3::prelude::*;
@@ -33,6 +34,8 @@ mod _forebay {
     use super::plan::{Epoch, Plan};
     #[pymodule_export]
     use super::recipe::Recipe;
+    #[pymodule_export]
+    use super::view::View;
     #[pymodule_export]
     use super::what_if::{default_disk, what_if};
     use super::*;

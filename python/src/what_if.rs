@@ -8,9 +8,9 @@ use forebay_engine::cache::log::LayoutChoice;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
-use crate::dataset::Dataset;
 use crate::errors;
 use crate::plan::Plan;
+use crate::view::View;
 
 /// Bytes that a disk cache in these directories may take if nobody says how many.
 #[pyfunction]
@@ -22,11 +22,11 @@ pub(crate) fn default_disk(cache_dirs: Vec<PathBuf>) -> u64 {
 #[pyfunction]
 pub(crate) fn what_if(
     py: Python<'_>,
-    dataset: &Dataset,
+    view: &View,
     plan: &Plan,
     settings: &str,
 ) -> PyResult<String> {
-    let (dataset, plan) = (dataset.core()?.clone(), plan.0.clone());
+    let (view, plan) = (view.core()?.clone(), plan.0.clone());
     let (answers, raised) = py.detach(|| {
         let mut raised = None;
         let mut go_on = || {
@@ -35,7 +35,7 @@ pub(crate) fn what_if(
             }
             raised.is_none()
         };
-        let answers = forebay_cli::what_if(&dataset, &plan, settings, &mut go_on);
+        let answers = forebay_cli::what_if(&view, &plan, settings, &mut go_on);
         (answers, raised)
     });
     if let Some(raised) = raised {

@@ -154,7 +154,7 @@ def test_explain_and_the_log_say_what_is_native(photos, caplog):
     with caplog.at_level(logging.INFO, "forebay"):
         made = loader(photos, transform)
     told = made.explain()
-    assert told in caplog.text
+    assert told.partition("\n")[2] in caplog.text  # the first line is about the order
     assert "native  RandomResizedCrop" in told
     assert "Python  mine" in told
     assert "Python  ToTensor: comes after mine" in told
@@ -168,7 +168,7 @@ def test_steps_of_the_users_get_what_torchvision_would_give_them(photos):
 
     transform = tv.Compose([tv.Resize(40), tv.CenterCrop(32), mine])
     made = loader(photos, transform, shuffle=False)
-    assert not made.explain().startswith("0 of")
+    assert "0 of" not in made.explain()
     rows = torch.cat([images for images, _ in made])
     theirs = torchvision.datasets.ImageFolder(photos, transform)
     expected = torch.stack([theirs[i][0] for i in range(48)])
@@ -227,7 +227,7 @@ def test_every_type_of_tensor_is_made(photos, dtype):
     if dtype != torch.uint8:
         steps.append(v2.ToDtype(dtype, scale=True))
     made = loader(photos, v2.Compose(steps))
-    assert made.explain().startswith(f"{len(steps)} of {len(steps)}")
+    assert f"{len(steps)} of {len(steps)} steps" in made.explain()
     images = next(iter(made))[0]
     assert (images.dtype, images.shape) == (dtype, (10, 3, 32, 32))
     assert images.float().std() > 0

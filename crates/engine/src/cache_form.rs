@@ -151,7 +151,6 @@ impl FormChoice {
         if trials.prepare.len() < TRIALS || trials.crop.len() < TRIALS {
             return;
         }
-        let index = desk.dataset.index();
         let mean_decoded = trials.decoded_bytes as f64 / trials.crop.len() as f64;
         let read = if trials.reads.is_empty() {
             // From a store, many at a time: what counts is how long one more takes.
@@ -164,8 +163,8 @@ impl FormChoice {
         let in_transit = (desk.plant.readahead as f64).max(lent as f64 * mean_decoded);
         let costs = Costs {
             memory: (capacity - in_transit).max(0.0),
-            encoded: index.total_bytes() as f64,
-            decoded: mean_decoded * f64::from(index.len()),
+            encoded: desk.dataset.total_bytes() as f64,
+            decoded: mean_decoded * f64::from(desk.dataset.len()),
             read,
             prepare: median(&trials.prepare),
             whole: median(&trials.whole),

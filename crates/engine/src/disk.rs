@@ -8,7 +8,7 @@ use forebay_cache::log::{
     Answer, DeviceChoice, LayoutChoice, Log, LogSettings, LogStats, Order, Reader, Subject,
     Warnings,
 };
-use forebay_origin::Dataset;
+use forebay_origin::{Dataset, View};
 
 use crate::fetch;
 use crate::job::Desk;
@@ -94,6 +94,13 @@ impl From<Asked> for Arrival {
     }
 }
 
+impl Arrival {
+    /// Which dataset of the view has the sample.
+    pub(crate) fn part(&self, view: &View) -> Option<usize> {
+        self.0.as_ref().map(|asked| view.part(asked.task.id).0)
+    }
+}
+
 impl Drop for Arrival {
     fn drop(&mut self) {
         if let Some(asked) = self.0.take() {
@@ -135,14 +142,17 @@ impl Disk {
     }
 
     /// The log of a dataset, opened when it is first asked for. `None` if it cannot be: that is
-    /// said once, and the origin is read instead.
+    /// said once, and the origin is read instead. `among`: so many logs have the memory for buffers
+    /// between them.
     pub(crate) fn log(
         &self,
         dataset: &Arc<Dataset>,
+        among: usize,
         warnings: &Arc<Warnings>,
     ) -> Option<Arc<LogReader>> {
         let mut logs = self.logs.lock().expect("the engine's lock");
-        let open = || match self.open(dataset, warnings) {
+        let memory = self.memory / among.max(1) as u64;
+        let open = || match self.open(dataset, memory, warnings) {
             Ok(reader) => Some(Arc::new(reader)),
             Err(why) => {
                 warnings.say(format!("no disk cache: {why}"));
@@ -152,7 +162,12 @@ impl Disk {
         logs.entry(dataset.number()).or_insert_with(open).clone()
     }
 
-    fn open(&self, dataset: &Arc<Dataset>, warnings: &Arc<Warnings>) -> Result<LogReader, String> {
+    fn open(
+        &self,
+        dataset: &Arc<Dataset>,
+        memory: u64,
+        warnings: &Arc<Warnings>,
+    ) -> Result<LogReader, String> {
         let index = dataset.index();
         let log = Log::open(LogSettings {
             dirs: self.settings.dirs.clone(),
@@ -168,7 +183,7 @@ impl Disk {
             max_length: index.max_length(),
             disk: self.settings.bytes,
             floor: self.settings.floor,
-            memory: self.memory,
+            memory,
             layout: self.settings.layout,
             device: self.settings.device.clone(),
             length: Arc::new({

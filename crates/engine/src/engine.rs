@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use forebay_cache::log::{Log, Warnings};
 use forebay_cache::{MemoryTier, Policy};
-use forebay_origin::Dataset;
+use forebay_origin::{Dataset, View};
 
 use crate::Error;
 use crate::aside::Aside;
 use crate::crew::{Board, Crew, CrewSettings, FixedSplit, PATIENCE, with_signals_blocked};
 use crate::disk::{Disk, DiskSettings};
 use crate::job::{Job, JobSettings};
+use crate::logs::Logs;
 use crate::machine::usable_memory;
 use crate::stats::EngineStats;
 
@@ -119,20 +120,28 @@ impl Engine {
 
     /// A new job on `dataset`. Fails if the largest sample can never fit in memory.
     pub fn job(&self, dataset: Arc<Dataset>, settings: JobSettings) -> Result<Job, Error> {
-        self.plant.tier.check_fits(dataset.index().max_length())?;
-        if !dataset.is_local() {
+        self.job_on(Arc::new(dataset.into()), settings)
+    }
+
+    /// The same on a view of datasets.
+    pub fn job_on(&self, view: Arc<View>, settings: JobSettings) -> Result<Job, Error> {
+        self.plant.tier.check_fits(view.max_length())?;
+        if !view.is_local() {
             self.start_runtime()?;
         }
-        let log = self
-            .disk
-            .as_ref()
-            .and_then(|disk| disk.log(&dataset, &self.plant.warnings));
-        Ok(Job::new(self.plant.clone(), dataset, log, settings))
+        let warnings = &self.plant.warnings;
+        let logs = self.disk.as_ref().map_or_else(Logs::default, |disk| {
+            let datasets = view.datasets();
+            let count = datasets.len();
+            Logs::new(datasets.map(|it| disk.log(it, count, warnings)).collect())
+        });
+        Ok(Job::new(self.plant.clone(), view, logs, settings))
     }
 
     /// The log of a dataset, if the engine has a disk tier and the log can be opened.
     pub fn log(&self, dataset: &Arc<Dataset>) -> Option<Arc<Log>> {
-        let reader = self.disk.as_ref()?.log(dataset, &self.plant.warnings)?;
+        let disk = self.disk.as_ref()?;
+        let reader = disk.log(dataset, 1, &self.plant.warnings)?;
         Some(reader.log().clone())
     }
 
@@ -141,7 +150,7 @@ impl Engine {
         if !dataset.is_local() {
             self.start_runtime()?;
         }
-        crate::fetch::read_one(&self.plant, dataset, sample)
+        crate::fetch::read_one(&self.plant, &dataset.clone().into(), sample)
     }
 
     /// The file that the memory tier lies in, if it is shared.

@@ -1,4 +1,4 @@
-//! A job: one user's sequence of batches on one dataset.
+//! A job: one user's sequence of batches on one dataset, or on a view of several.
 
 mod handing_over;
 mod next_uses;
@@ -8,15 +8,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebay_balance::Means;
-use forebay_origin::Dataset;
+use forebay_origin::View;
 
 use crate::batch::Batch;
 use crate::cache_form::{CacheForm, FormChoice};
 use crate::crew::{Employer, Kind, Orders, Report, Totals};
-use crate::disk::{LogReader, order};
 use crate::engine::Plant;
 use crate::lane::Lane;
 use crate::lending::{Lending, LendingSettings};
+use crate::logs::Logs;
 use crate::preparation::{Preparation, PreparationSettings};
 use crate::quarantine::Quarantine;
 use crate::rows::Rows;
@@ -83,12 +83,13 @@ pub(crate) struct Desk {
     /// Itself, for tasks that outlive the call that starts them.
     pub(crate) me: Weak<Desk>,
     pub(crate) plant: Arc<Plant>,
-    pub(crate) dataset: Arc<Dataset>,
+    /// Its sample ids are positions of the user's dataset.
+    pub(crate) dataset: Arc<View>,
     pub(crate) on_error: OnError,
     pub(crate) quarantine: Quarantine,
     pub(crate) counters: Counters,
     pub(crate) preparation: Option<Preparation>,
-    pub(crate) log: Option<Arc<LogReader>>,
+    pub(crate) logs: Logs,
     pub(crate) lending: Option<Lending>,
     /// Requests in flight.
     pub(crate) lane: Lane,
@@ -143,9 +144,10 @@ impl Desk {
     }
 }
 
-/// The tier's key of a dataset's sample.
-pub(crate) fn key(dataset: &Dataset, sample: u32) -> u64 {
-    u64::from(dataset.number()) << 32 | u64::from(sample)
+/// The tier's key of a sample: whatever view it is seen in, it is the same.
+pub(crate) fn key(view: &View, sample: u32) -> u64 {
+    let (dataset, id) = view.sample(sample);
+    u64::from(dataset.number()) << 32 | u64::from(id)
 }
 
 impl Desk {
@@ -206,7 +208,7 @@ impl Employer for Desk {
             prepared: self.prepares(),
             waiting,
             totals: Totals {
-                log_reading: self.log.as_ref().map_or(0, |log| log.log().busy()),
+                log_reading: self.logs.busy(),
                 ..self.counters.totals()
             },
         })
@@ -246,19 +248,19 @@ pub struct Job {
 impl Job {
     pub(crate) fn new(
         plant: Arc<Plant>,
-        dataset: Arc<Dataset>,
-        log: Option<Arc<LogReader>>,
+        dataset: Arc<View>,
+        logs: Logs,
         settings: JobSettings,
     ) -> Self {
         let pool = SlabPool::new(settings.depth + 1);
-        let arrives = !dataset.is_local() || log.is_some();
+        let arrives = !dataset.is_local() || !logs.is_empty();
         let preparation = settings.preparation.map(|settings| Preparation {
             recipe: settings.recipe,
             form: FormChoice::new(settings.cache_form),
         });
         let lending = settings.lending.map(Lending::new);
         let mut window = Window::new(
-            dataset.index().clone(),
+            dataset.clone(),
             pool.clone(),
             settings.depth,
             plant.readahead,
@@ -278,7 +280,7 @@ impl Job {
             quarantine: Quarantine::new(settings.max_bad_samples),
             counters: Counters::default(),
             preparation,
-            log,
+            logs,
             lending,
             lane: Lane::default(),
             rank: settings.rank,
@@ -301,7 +303,7 @@ impl Job {
     /// fetched ahead is used; otherwise it costs nothing but the prefetch.
     pub fn begin(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
-        self.begin_log(&sequence);
+        self.desk.logs.begin(&self.desk.dataset, &sequence);
         self.expect_epoch();
         let mut window = self.desk.window();
         window.set_clock(self.desk.plant.clock.load(Ordering::Relaxed));
@@ -322,8 +324,9 @@ impl Job {
     ) -> Result<(), Error> {
         self.check(&sequence)?;
         self.check(&coming.sequence)?;
-        self.begin_log(&sequence);
-        self.foresee_log(&coming.sequence);
+        let (logs, view) = (&self.desk.logs, &self.desk.dataset);
+        logs.begin(view, &sequence);
+        logs.foresee(view, &coming.sequence);
         let uses = self.next_uses(sequence.clone(), Some(coming.sequence.clone()));
         let uses = uses.map(|compute| compute());
         self.expect_epoch();
@@ -345,23 +348,6 @@ impl Job {
         self.desk.plant.board.divide_readahead();
     }
 
-    fn begin_log(&self, sequence: &Sequence) {
-        if let Some(log) = &self.desk.log {
-            let log = log.log();
-            let order = log.wants_orders().then(|| order(sequence)).flatten();
-            log.begin(order.as_ref());
-        }
-    }
-
-    fn foresee_log(&self, coming: &Sequence) {
-        if let Some(log) = &self.desk.log
-            && log.log().wants_orders()
-            && let Some(order) = order(coming)
-        {
-            log.log().foresee(&order);
-        }
-    }
-
     fn begun(&self, foreseen: bool) {
         if foreseen {
             Counters::add(&self.desk.counters.foreseen, 1);
@@ -374,7 +360,7 @@ impl Job {
     /// Tells which epoch follows the current one, as far as is known.
     pub fn foresee(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
-        self.foresee_log(&sequence);
+        self.desk.logs.foresee(&self.desk.dataset, &sequence);
         self.desk.window().foresee(tag, sequence, draws);
         self.compute_next_uses();
         self.stir();
@@ -445,9 +431,7 @@ impl Job {
         *self.given.lock().expect("the job's lock") = Some(now);
         match head {
             Head::End => {
-                if let Some(log) = &desk.log {
-                    log.log().seal();
-                }
+                desk.logs.seal();
                 Ok(Next::End)
             }
             Head::Failed(error) => {
@@ -459,9 +443,7 @@ impl Job {
             Head::Complete(complete) => {
                 desk.plant.clock.fetch_max(complete.tick, Ordering::Relaxed);
                 desk.plant.tier.advance(complete.tick);
-                if let Some(log) = &desk.log {
-                    log.log().consumed(&complete.layout.ids);
-                }
+                desk.logs.consumed(&desk.dataset, &complete.layout.ids);
                 Counters::add(&desk.counters.batches, 1);
                 Counters::add(&desk.counters.samples, complete.layout.ids.len() as u64);
                 desk.plant.board.edge();
@@ -545,7 +527,7 @@ impl Job {
     }
 
     fn check(&self, sequence: &Sequence) -> Result<(), Error> {
-        let samples = self.desk.dataset.index().len();
+        let samples = self.desk.dataset.len();
         match sequence {
             // A plan's ids are below its own number of samples.
             Sequence::Planned { epoch, .. } if epoch.samples() > samples => {
@@ -562,7 +544,7 @@ impl Job {
     }
 
     fn check_ids(&self, ids: &[u32]) -> Result<(), Error> {
-        let samples = self.desk.dataset.index().len();
+        let samples = self.desk.dataset.len();
         match ids.iter().find(|&&id| id >= samples) {
             Some(&sample) => Err(Error::OutOfRange { sample, samples }),
             None => Ok(()),

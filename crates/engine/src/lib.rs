@@ -23,6 +23,7 @@ mod job;
 mod lane;
 mod leg;
 mod lending;
+mod logs;
 mod machine;
 mod preparation;
 mod quarantine;

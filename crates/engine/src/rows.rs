@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use forebay_cache::{MemoryTier, Row, Wanted};
-use forebay_origin::Dataset;
+use forebay_origin::View;
 
 use crate::batch::Layout;
 use crate::crew::Board;
@@ -20,22 +20,20 @@ use crate::task::cost;
 pub(crate) struct Rows {
     tier: MemoryTier,
     board: Arc<Board>,
-    /// The key of sample 0.
-    first: u64,
+    dataset: Arc<View>,
 }
 
 impl Rows {
     /// Rows for a dataset that fits into the tier as a whole, with a block's gap behind each
     /// sample at most. Else they would soon end, and what is kept would depend on how long the
     /// user has a batch.
-    pub(crate) fn for_all_of(plant: &Plant, dataset: &Dataset) -> Option<Self> {
-        let index = dataset.index();
-        let gaps = cost(1) * u64::from(index.len());
-        let fits = plant.tier.has_row(index.total_bytes() + gaps);
+    pub(crate) fn for_all_of(plant: &Plant, dataset: &Arc<View>) -> Option<Self> {
+        let gaps = cost(1) * u64::from(dataset.len());
+        let fits = plant.tier.has_row(dataset.total_bytes() + gaps);
         fits.then(|| Self {
             tier: plant.tier.clone(),
             board: plant.board.clone(),
-            first: key(dataset, 0),
+            dataset: dataset.clone(),
         })
     }
 
@@ -48,7 +46,7 @@ impl Rows {
         let samples = layout.ids.iter().zip(&layout.lengths).enumerate();
         let wanted: Vec<_> = samples
             .map(|(slot, (&id, &len))| Wanted {
-                key: self.first + u64::from(id),
+                key: key(&self.dataset, id),
                 len,
                 next: next(slot),
             })

@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use forebay_cache::Held;
-use forebay_origin::Index;
+use forebay_origin::View;
 use forebay_plan::NextUse;
 use forebay_prepare::Shape;
 
@@ -78,7 +78,7 @@ pub(crate) enum Head {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Window {
-    index: Arc<Index>,
+    dataset: Arc<View>,
     pool: SlabPool,
     depth: usize,
     /// All that may be fetched ahead, and this window's part of it.
@@ -114,7 +114,7 @@ pub(crate) struct Window {
 
 impl Window {
     pub(crate) fn new(
-        index: Arc<Index>,
+        dataset: Arc<View>,
         pool: SlabPool,
         depth: usize,
         readahead: u64,
@@ -122,7 +122,7 @@ impl Window {
         arrives: bool,
     ) -> Self {
         Self {
-            index,
+            dataset,
             pool,
             depth: depth.max(1),
             most_ahead: readahead,
@@ -446,9 +446,9 @@ impl Window {
         let mut failed = None;
         for (slot, &id) in ids.iter().enumerate() {
             match self
-                .index
+                .dataset
                 .length(id)
-                .and_then(|length| Ok((length, self.index.label(id)?)))
+                .and_then(|length| Ok((length, self.dataset.label(id)?)))
             {
                 Ok((length, label)) => {
                     lengths.push(length);

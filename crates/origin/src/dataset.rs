@@ -32,8 +32,13 @@ pub struct Dataset {
     key: u64,
 }
 
-/// How many datasets this process has opened.
+/// How many datasets this process has opened, and views of them it has made.
 static OPENED: AtomicU32 = AtomicU32::new(0);
+
+/// A number that no other dataset or view has.
+pub(crate) fn next_number() -> u32 {
+    OPENED.fetch_add(1, Ordering::Relaxed)
+}
 
 #[derive(Debug)]
 enum Reader {
@@ -123,7 +128,7 @@ impl Dataset {
             requests_in_flight: spec.read.requests_in_flight.max(1),
             opened,
             root: root_url,
-            number: OPENED.fetch_add(1, Ordering::Relaxed),
+            number: next_number(),
         })
     }
 

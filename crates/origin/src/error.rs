@@ -193,6 +193,12 @@ pub enum Error {
         /// What to call.
         use_instead: &'static str,
     },
+    /// Datasets that cannot be read as one.
+    #[error("a view of datasets: {what}")]
+    View {
+        /// Why not.
+        what: String,
+    },
 }
 
 fn supported(extensions: &str) -> String {

@@ -20,6 +20,8 @@ pub trait Sink: Send {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub(crate) members: Vec<Member>,
+    /// Which dataset of a view has them.
+    pub(crate) part: usize,
     /// The part of the object that all members lie in.
     pub(crate) range: Range<u64>,
 }
@@ -55,7 +57,17 @@ impl Group {
         Self {
             range: member.range.clone(),
             members: vec![member],
+            part: 0,
         }
+    }
+
+    /// As a group of a view: of its dataset `part`, its members at `places` of the view's list.
+    pub(crate) fn moved(mut self, part: usize, places: &[usize]) -> Self {
+        self.part = part;
+        for member in &mut self.members {
+            member.position = places[member.position];
+        }
+        self
     }
 
     /// Hands a piece of the group's range to the members it belongs to.

@@ -23,6 +23,7 @@ mod remote;
 mod shard_files;
 mod spec;
 pub mod tar;
+mod view;
 
 pub use dataset::{Dataset, Opened};
 pub use difference::Difference;
@@ -32,3 +33,4 @@ pub use group::{Group, Sink};
 pub use place::redact;
 pub use secrecy::SecretString;
 pub use spec::{DatasetSpec, Layout, Progress, ReadSettings, Refresh};
+pub use view::View;

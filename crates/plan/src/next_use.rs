@@ -45,12 +45,30 @@ impl NextUse {
     /// # Panics
     /// If an epoch lacks one of the ranks.
     pub fn new(current: &Epoch, coming: Option<&Epoch>, ranks: &[u32]) -> Self {
-        let samples = current.samples().max(coming.map_or(0, Epoch::samples));
+        Self::mapped(current, coming, ranks, None)
+    }
+
+    /// The same where the epochs are of a view: `map` has the sample that each of their numbers
+    /// stands for. Two numbers may stand for one sample, which is then wanted whenever one of them
+    /// is. [`NextUse::first`] and [`NextUse::next`] speak of the samples, not of the numbers.
+    ///
+    /// # Panics
+    /// If an epoch lacks one of the ranks, or the map one of an epoch's numbers.
+    pub fn mapped(
+        current: &Epoch,
+        coming: Option<&Epoch>,
+        ranks: &[u32],
+        map: Option<&[u32]>,
+    ) -> Self {
+        let samples = match map {
+            Some(map) => map.iter().max().map_or(0, |&last| u64::from(last) + 1),
+            None => u64::from(current.samples().max(coming.map_or(0, Epoch::samples))),
+        };
         let mut first = vec![NEVER; samples as usize];
-        let now = Walk::new(current, ranks);
+        let now = Walk::new(current, ranks, map);
         let mut repeats = Vec::new();
         if let Some(coming) = coming {
-            Walk::new(coming, ranks).backward(now.end(), &mut first, |place, next| {
+            Walk::new(coming, ranks, map).backward(now.end(), &mut first, |place, next| {
                 if next != NEVER {
                     repeats.push((place, next));
                 }
@@ -131,17 +149,19 @@ impl NextUse {
 /// The uses of an epoch by some ranks, row by row.
 struct Walk<'a> {
     epoch: &'a Epoch,
+    map: Option<&'a [u32]>,
     /// Each rank and its length; in the last row some may have ended.
     ranks: Vec<(u32, u64)>,
     ticks: u64,
 }
 
 impl<'a> Walk<'a> {
-    fn new(epoch: &'a Epoch, ranks: &[u32]) -> Self {
+    fn new(epoch: &'a Epoch, ranks: &[u32], map: Option<&'a [u32]>) -> Self {
         let ranks: Vec<_> = ranks.iter().map(|&rank| (rank, epoch.len(rank))).collect();
         let ticks = ranks.iter().map(|rank| rank.1).max().unwrap_or(0);
         Self {
             epoch,
+            map,
             ranks,
             ticks,
         }
@@ -169,6 +189,7 @@ impl<'a> Walk<'a> {
                     continue;
                 }
                 let sample = self.epoch.at(self.epoch.global(rank, tick));
+                let sample = self.map.map_or(sample, |map| map[sample as usize]);
                 prefetch(first, sample as usize);
                 block.push((place as u32, sample));
                 if block.len() == BLOCK {
@@ -221,6 +242,19 @@ mod tests {
             (uses.ticks(), uses.first(0), uses.after(0)),
             (0, None, None)
         );
+    }
+
+    #[test]
+    fn two_numbers_of_one_sample_are_wanted_as_that_sample() {
+        let current = given(4, &[0, 1, 2, 3], 1);
+        let coming = given(4, &[3, 2, 1, 0], 1);
+        // Numbers 0 and 2 are sample 9, 1 is sample 4, 3 is sample 5.
+        let uses = NextUse::mapped(&current, Some(&coming), &[0], Some(&[9, 4, 9, 5]));
+        let after = |place| uses.after(place);
+        assert_eq!((after(0), after(1), after(2)), (Some(2), Some(6), Some(5)));
+        assert_eq!((uses.after(3), uses.after(5)), (Some(4), Some(7)));
+        assert_eq!((uses.first(9), uses.next(9, 3)), (Some(0), Some(5)));
+        assert_eq!(uses.first(0), None);
     }
 
     proptest! {

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from forebay.transforms.presets import preset_steps
 from forebay.transforms.state import (
     LARGEST,
     Beyond,
@@ -59,8 +60,10 @@ class _Known:
         return register
 
     def parts(self, step: Any) -> list[Any] | None:
-        """What a Compose is made of; None if the step is not one."""
+        """What a Compose or a preset of a model is made of; None if the step is neither."""
         home = _home(step)
+        if home is None and type(step).__module__ == "torchvision.transforms._presets":
+            return None if _hooked(step) else preset_steps(step)
         if type(step).__name__ != "Compose" or home is None or _hooked(step):
             return None
         inside = step.transforms

@@ -87,11 +87,11 @@ pub(super) fn candidates(
     desk: &Desk,
     task: &Task,
 ) -> impl Iterator<Item = (u32, u64, i64)> + use<> {
-    let index = desk.dataset.index().clone();
+    let dataset = desk.dataset.clone();
     let bad = task.id;
     (0..CANDIDATES).filter_map(move |attempt| {
-        let id = candidate(bad, attempt, index.len())?;
-        Some((id, index.length(id).ok()?, index.label(id).ok()?))
+        let id = candidate(bad, attempt, dataset.len())?;
+        Some((id, dataset.length(id).ok()?, dataset.label(id).ok()?))
     })
 }
 

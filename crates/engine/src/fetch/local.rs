@@ -62,12 +62,14 @@ struct Target<'a> {
 
 /// Whether samples stay as they are, and are of no use to a log.
 fn is_raw(desk: &Desk) -> bool {
-    desk.preparation.is_none() && desk.lending.is_none() && desk.log.is_none()
+    desk.preparation.is_none() && desk.lending.is_none() && desk.logs.is_empty()
 }
 
 /// What to ask the log for, if the sample is there and not in memory.
 fn from_log(desk: &Desk, place: Place, task: &Task, into_slab: bool) -> Option<Want<Arrival>> {
-    desk.log.as_ref()?;
+    if desk.logs.is_empty() {
+        return None;
+    }
     let tier = &desk.plant.tier;
     if desk.has_image(task.id) || tier.contains(desk.key(task.id)) || bad::is_known(desk, task) {
         return None;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use forebay_cache::Lookup;
-use forebay_cache::log::{Sample, Slice, Want};
+use forebay_cache::log::{Log, Sample, Slice, Want};
 
 use super::{finish, pump};
 use crate::disk::{Arrival, Asked};
@@ -25,9 +25,15 @@ pub(crate) struct Logged {
     pub(crate) slice: Option<Slice>,
 }
 
-fn sample(desk: &Desk, task: &Task) -> Option<Sample> {
+/// The log that a task's sample belongs in, and its id there.
+fn log<'a>(desk: &'a Desk, task: &Task) -> Option<(&'a Arc<Log>, u32)> {
+    let (reader, id) = desk.logs.of(&desk.dataset, task.id)?;
+    Some((reader.log(), id))
+}
+
+fn sample(desk: &Desk, task: &Task, id: u32) -> Option<Sample> {
     Some(Sample {
-        id: task.id,
+        id,
         identity: desk.dataset.identity(task.id).ok()?,
         length: task.len,
     })
@@ -40,13 +46,13 @@ pub(super) fn want(
     task: &Task,
     into_slab: bool,
 ) -> Option<Want<Arrival>> {
-    let log = desk.log.as_ref()?.log();
+    let (log, id) = log(desk, task)?;
     if task.past_log {
         return None;
     }
-    let spot = log.find(task.id, task.len)?;
+    let spot = log.find(id, task.len)?;
     Some(Want {
-        sample: sample(desk, task)?,
+        sample: sample(desk, task, id)?,
         spot,
         payload: Arrival::from(Asked {
             desk: desk.me.upgrade()?,
@@ -58,9 +64,12 @@ pub(super) fn want(
 }
 
 /// Asks for samples, the one first that is wanted first.
-pub(super) fn ask(desk: &Desk, wants: Vec<Want<Arrival>>) {
-    if let Some(log) = &desk.log {
-        log.ask(wants);
+pub(super) fn ask(desk: &Desk, mut wants: Vec<Want<Arrival>>) {
+    for (part, reader) in desk.logs.readers() {
+        let others = wants
+            .extract_if(.., |want| want.payload.part(&desk.dataset) != Some(part))
+            .collect();
+        reader.ask(std::mem::replace(&mut wants, others));
     }
 }
 
@@ -71,23 +80,18 @@ pub(super) fn offer_new<'a>(
     task: &Task,
     parts: impl Iterator<Item = &'a [u8]>,
 ) -> bool {
-    !rewrites(desk) && offer(desk, task, parts)
-}
-
-fn rewrites(desk: &Desk) -> bool {
-    let log = desk.log.as_ref();
-    log.is_some_and(|reader| reader.log().rewrites())
+    log(desk, task).is_some_and(|(log, _)| !log.rewrites()) && offer(desk, task, parts)
 }
 
 /// A sample was placed: a log that is written anew for each epoch wants it, and any log one that
 /// was in memory and is not in it, because its writer was behind when it came.
 pub(crate) fn used(desk: &Desk, task: &Task, stock: &Stock) {
-    let Some(log) = desk.log.as_ref().map(|reader| reader.log()) else {
+    let Some((log, id)) = log(desk, task) else {
         return;
     };
     match stock {
         Stock::Encoded(held) => {
-            let wanted = log.rewrites() || held.was_hit() && log.find(task.id, task.len).is_none();
+            let wanted = log.rewrites() || held.was_hit() && log.find(id, task.len).is_none();
             if wanted && offer(desk, task, held.slices()) {
                 held.set_next(None);
             }
@@ -106,10 +110,10 @@ pub(crate) fn used(desk: &Desk, task: &Task, stock: &Stock) {
 /// Offers the log a sample that went straight from the origin into its slab; answers as
 /// [`offer_new`].
 pub(super) fn offer<'a>(desk: &Desk, task: &Task, parts: impl Iterator<Item = &'a [u8]>) -> bool {
-    let Some(log) = desk.log.as_ref().map(|reader| reader.log()) else {
+    let Some((log, id)) = log(desk, task) else {
         return false;
     };
-    sample(desk, task).is_some_and(|sample| log.offer(&sample, parts)) && !log.is_whole()
+    sample(desk, task, id).is_some_and(|sample| log.offer(&sample, parts)) && !log.is_whole()
 }
 
 /// Takes in what the log's reader brought.
@@ -184,7 +188,7 @@ fn stock(desk: &Desk, logged: &Logged, slice: Slice) -> Outcome {
         Ok(Lookup::Fill(mut fill)) => {
             fill.write_at(0, &slice);
             let held = fill.commit();
-            if !is_whole(desk) {
+            if !is_whole(desk, task) {
                 held.set_next(None);
             }
             Outcome::Held(Stock::Encoded(held))
@@ -195,16 +199,15 @@ fn stock(desk: &Desk, logged: &Logged, slice: Slice) -> Outcome {
 
 /// Whether everything is in the log, or will be: memory is then for speed. Otherwise it is for
 /// what the log does not have, so that the two together save the most reads of the origin.
-fn is_whole(desk: &Desk) -> bool {
-    let log = desk.log.as_ref();
-    log.is_some_and(|reader| reader.log().is_whole())
+fn is_whole(desk: &Desk, task: &Task) -> bool {
+    log(desk, task).is_some_and(|(log, _)| log.is_whole())
 }
 
 /// Keeps a sample of the log in memory as well, if that is worth it.
 pub(super) fn keep_copy(desk: &Desk, task: &Task, slice: &Slice) {
     let tier = &desk.plant.tier;
     let key = desk.key(task.id);
-    if is_whole(desk)
+    if is_whole(desk, task)
         && tier.wants(key, task.len, task.next)
         && !desk.has_image(task.id)
         && let Ok(Lookup::Fill(mut fill)) = tier.lookup(key, task.len, task.next)

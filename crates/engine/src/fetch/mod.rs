@@ -14,7 +14,7 @@ mod remote;
 
 use std::io::IoSliceMut;
 
-use forebay_origin::Dataset;
+use forebay_origin::View;
 
 pub(crate) use local::local;
 pub(crate) use logged::{Logged, arrived, never_came, used};
@@ -91,7 +91,7 @@ fn finish(
 }
 
 fn read_local(
-    dataset: &Dataset,
+    dataset: &View,
     id: u32,
     into: &mut [&mut [u8]],
 ) -> Result<(), forebay_origin::Error> {

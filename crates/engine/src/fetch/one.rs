@@ -1,7 +1,7 @@
 //! A sample by itself, outside of any job.
 
 use forebay_cache::Lookup;
-use forebay_origin::Dataset;
+use forebay_origin::View;
 
 use super::{read_local, remote};
 use crate::Error;
@@ -10,15 +10,15 @@ use crate::job::key;
 use crate::machine::usable_memory;
 
 /// One sample's bytes, through the tier.
-pub(crate) fn read_one(plant: &Plant, dataset: &Dataset, id: u32) -> Result<Vec<u8>, Error> {
-    let samples = dataset.index().len();
+pub(crate) fn read_one(plant: &Plant, dataset: &View, id: u32) -> Result<Vec<u8>, Error> {
+    let samples = dataset.len();
     if id >= samples {
         return Err(Error::OutOfRange {
             sample: id,
             samples,
         });
     }
-    let length = dataset.index().length(id)?;
+    let length = dataset.length(id)?;
     let failed = |source| Error::Sample {
         sample: id,
         name: dataset.name(id),
@@ -57,7 +57,7 @@ pub(crate) fn read_one(plant: &Plant, dataset: &Dataset, id: u32) -> Result<Vec<
     }
 }
 
-fn check_memory(dataset: &Dataset, sample: u32, length: u64) -> Result<(), Error> {
+fn check_memory(dataset: &View, sample: u32, length: u64) -> Result<(), Error> {
     let usable = usable_memory();
     if length <= usable.bytes {
         return Ok(());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_cache::log::Want;
 use forebay_cache::{Fill, Flight, FlightResult, Lookup};
-use forebay_origin::{Dataset, Group, Sink};
+use forebay_origin::{Group, Sink, View};
 use futures_util::FutureExt;
 
 use super::bad::{self, Cause};
@@ -102,7 +102,7 @@ fn find(desk: &Desk, place: Place, task: &Task, slab: Option<&SlabWriter>) -> Fo
         return Found::Done(Outcome::Held(image));
     }
     let tier = &desk.plant.tier;
-    if desk.log.is_some() {
+    if !desk.logs.is_empty() {
         if let Some(held) = tier.find(desk.key(task.id), task.next) {
             count_hit(desk, task);
             return Found::Done(Outcome::Held(Stock::Encoded(held)));
@@ -354,7 +354,7 @@ impl Sink for Buffer {
 
 /// One sample's bytes, past the tier.
 pub(super) async fn read(
-    dataset: &Dataset,
+    dataset: &View,
     id: u32,
     length: u64,
 ) -> Result<Vec<u8>, forebay_origin::Error> {

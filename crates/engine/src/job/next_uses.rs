@@ -35,7 +35,7 @@ impl Job {
         current: Sequence,
         coming: Option<Sequence>,
     ) -> Option<impl FnOnce() -> (NextUse, u32) + Send + 'static> {
-        if self.desk.dataset.index().total_bytes() < self.desk.plant.tier.stats().capacity / 2 {
+        if self.desk.dataset.total_bytes() < self.desk.plant.tier.stats().capacity / 2 {
             return None; // all of it stays, whenever it is used next
         }
         let Sequence::Planned { epoch, rank } = current else {
@@ -46,9 +46,10 @@ impl Job {
             Sequence::Listed { .. } => None,
         });
         let ranks = self.ranks(&epoch, coming.as_ref(), rank);
+        let map = self.desk.dataset.map().cloned();
         Some(move || {
             let slot = ranks.iter().position(|&known| known == rank).unwrap_or(0);
-            let next = NextUse::new(&epoch, coming.as_ref(), &ranks);
+            let next = NextUse::mapped(&epoch, coming.as_ref(), &ranks, map.as_deref());
             (next, slot as u32)
         })
     }
