@@ -171,7 +171,7 @@ def test_a_stream_is_read_by_torch_which_stats_and_explain_say():
     assert loader.stats()["read_by"] == "torch"
     assert loader.stats()["batches"] == 3
     assert "the IterableDataset's own" in loader.explain()
-    assert "read by torch, since Counting is not a dataset that forebay reads" in loader.explain()
+    assert "read by torch, in Python: Counting is not a dataset of forebay" in loader.explain()
 
 
 def test_webdataset_runs_as_in_torchs_loader(tmp_path):
