@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+import torch.utils.data
+
+# Threads of libraries that only wait, write or send: they draw nothing.
+_HARMLESS = ("tqdm.", "tensorboard.", "torch.utils.data._utils.", "multiprocessing.queues.")
+
+_log = logging.getLogger("forebay")
+_told = False
 
 
 @contextmanager
@@ -18,12 +27,19 @@ def seeded(*key: object) -> Iterator[None]:
     torch's worker processes have generators of their own; here transforms run beside the
     training loop, and what they draw must change neither its numbers nor the order of
     the coming epochs. One key for each batch makes a resumed run draw the same again.
+
+    The generators are the whole process's. Where another thread might draw from them meanwhile
+    they are left alone, and the functions draw as they do with torch and no workers.
     """
+    if torch.utils.data.get_worker_info() is None and _others_may_draw():
+        before = _states()
+        yield
+        if not _equal(before, _states()):
+            _tell_once()
+        return
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     seed = int.from_bytes(digest, "little") >> 1
-    torch_state = torch.default_generator.get_state()
-    python_state = random.getstate()
-    numpy_state = np.random.get_state()
+    torch_state, python_state, numpy_state = _states()
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -33,3 +49,48 @@ def seeded(*key: object) -> Iterator[None]:
         torch.default_generator.set_state(torch_state)
         random.setstate(python_state)
         np.random.set_state(numpy_state)
+
+
+def _states() -> tuple[torch.Tensor, tuple[object, ...], tuple[object, ...]]:
+    state = np.random.get_state()
+    assert isinstance(state, tuple)
+    return torch.default_generator.get_state(), random.getstate(), state
+
+
+def _equal(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
+    return all(
+        np.array_equal(a, b) if isinstance(a, np.ndarray | torch.Tensor) else a == b
+        for x, y in zip(left, right, strict=True)
+        for a, b in (zip(x, y, strict=True) if isinstance(x, tuple) else [(x, y)])  # type: ignore[arg-type]
+    )
+
+
+def _others_may_draw() -> bool:
+    """Whether a thread is alive, beside this one, that is not known to draw nothing."""
+    if threading.active_count() == 1:
+        return False
+    this = threading.current_thread()
+    return any(
+        thread is not this and not _origin(thread).startswith(_HARMLESS)
+        for thread in threading.enumerate()
+    )
+
+
+def _origin(thread: threading.Thread) -> str:
+    """The module that a thread's work is from."""
+    if type(thread) is not threading.Thread:
+        return f"{type(thread).__module__}."
+    target = getattr(thread, "_target", None)
+    return f"{getattr(target, '__module__', '')}."
+
+
+def _tell_once() -> None:
+    # By the log: a warning that is an error would lose the batch.
+    global _told
+    if not _told:
+        _told = True
+        _log.warning(
+            "other Python threads are alive, so random transforms draw from the process's own "
+            "generators and a resumed epoch draws other numbers; hint: num_workers=1 gives them "
+            "generators of their own"
+        )

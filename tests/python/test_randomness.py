@@ -1,6 +1,7 @@
 """What the user's functions draw changes neither the order nor the training loop's numbers."""
 
 import random
+import threading
 
 import forebay
 import numpy as np
@@ -84,3 +85,71 @@ def test_the_training_loops_own_generators_go_on_undisturbed(images):
             torch.manual_seed(1)  # iterating draws one base seed, as torch does
         numbers.append((random.random(), np.random.rand(), torch.rand(1).item()))
     assert numbers[0] == numbers[1]
+
+
+def test_another_threads_numbers_are_its_own(images):
+    """Each draw is of the one stream that the thread seeded, whatever the loader does."""
+
+    def drawn(count):
+        return [(torch.rand(1).item(), random.random(), np.random.rand()) for _ in range(count)]
+
+    def seed():
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+
+    seed()
+    expected = drawn(8)
+    inside, outside, numbers = threading.Event(), threading.Event(), []
+
+    def other():
+        assert inside.wait(60)
+        seed()
+        numbers.extend(drawn(4))
+        outside.set()
+
+    def transform(image):
+        inside.set()
+        assert outside.wait(60)
+        return transforms.functional.to_tensor(image)[:, :8, :8]
+
+    images.transform = transform
+    thread = threading.Thread(target=other)
+    thread.start()
+    for _ in forebay.DataLoader(images, 4, seed=7):
+        pass
+    thread.join()
+    numbers.extend(drawn(4))
+    assert numbers == expected
+
+
+def test_two_loaders_in_two_threads_leave_the_generators_where_they_were(images):
+    first_in, second_in, first_out = (threading.Event() for _ in range(3))
+
+    def transform(image):
+        if threading.current_thread() is threads[0]:
+            first_in.set()
+            assert second_in.wait(60)
+        else:
+            second_in.set()
+            assert first_out.wait(60)
+        return transforms.functional.to_tensor(image)[:, :8, :8]
+
+    images.transform = transform
+
+    def first():
+        next(iter(forebay.DataLoader(images, 1, seed=7)))
+        first_out.set()
+
+    def second():
+        assert first_in.wait(60)
+        next(iter(forebay.DataLoader(images, 1, seed=7)))
+
+    random.seed(5)
+    before = random.getstate()
+    threads = [threading.Thread(target=run) for run in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert random.getstate() == before
