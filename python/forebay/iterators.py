@@ -1,13 +1,11 @@
-"""One epoch of a loader: over the engine, or over torch's worker processes."""
+"""One epoch of a loader, over the engine; where any epoch is."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 import warnings
-import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,11 +13,14 @@ import torch.utils.data
 from torch.utils.dlpack import from_dlpack
 
 from forebay import _forebay
+from forebay.handed import HandedOver
 from forebay.images import Finish
-from forebay.orders import Drawn, FromGenerator, FromSeedDraw, HandedOver, Streamed, Watched
+from forebay.orders import Drawn, Streamed, Watched
 from forebay.pixels import Decoded
 from forebay.randomness import seeded
+from forebay.saving import draws_from_default, put_back
 from forebay.state import State
+from forebay.tracked import Tracker
 from forebay.workers import Crew, Made, Maker
 
 if TYPE_CHECKING:
@@ -44,14 +45,20 @@ class Position:
     """
 
     def __init__(self, loader: DataLoader[Any], epoch: int, resume: State | None) -> None:
+        loader.draws.begin(resume)
         # Of its own: another iterator of the same loader may be under way, and the user
         # may have changed the sampler since the last epoch.
         self.order = loader.fresh_order()
+        self.loaded = resume
         if resume is not None and resume.order is not None and "between" in resume.order:
-            assert isinstance(self.order, FromGenerator)  # load_state_dict() checked the kind
-            self.order.put_back(resume.order["between"])
+            put_back(loader, self.order, resume.order["between"])
             resume = dataclasses.replace(resume, order=None)
         self._fresh = loader.make_state(epoch)
+        self._draws = loader.draws
+        self._from_default = draws_from_default(loader, self.order)
+        # Who knows what the dataset says of itself, on torch's side.
+        self.told: Callable[[], dict[str, Any]] | None = None
+        self.tracker: Tracker | None = None
         self.epoch = epoch
         self.resume = resume
         self.drawn: Drawn | None = None
@@ -66,9 +73,7 @@ class Position:
         # What native augmentation is drawn from, where it is not the user's seed.
         self.augment_seed = None if resume is None else resume.augment_seed
         # What the randomness of the user's functions is made of, where it is not torch's.
-        self.base_seed: int | None = None
-        if resume is not None and resume.order is not None:
-            self.base_seed = resume.order.get("base_seed")
+        self.base_seed: int | None = order_of_state(self.loaded).get("base_seed")
         self.consumed = 0
         self.yielded = 0
         self.started = False
@@ -93,13 +98,26 @@ class Position:
 
     def state(self) -> State:
         """What was yielded so far."""
-        return dataclasses.replace(self._state(), augment_seed=self.augment_seed)
+        own = {} if self.told is None else self.told()
+        return dataclasses.replace(self._state(), augment_seed=self.augment_seed, own=own)
+
+    def samplers_own(self) -> dict[str, Any]:
+        """What a sampler of the user's says of itself."""
+        if not isinstance(self.order, HandedOver):
+            return {}
+        return self.order.state_after(self.yielded, self.ended)
 
     def _state(self) -> State:
         batches = self.before + self.yielded
-        seed = {} if self.base_seed is None else {"base_seed": self.base_seed}
+        seed: dict[str, Any] = {} if self.base_seed is None else {"base_seed": self.base_seed}
+        tracker = self.tracker
+        if tracker is not None and tracker.early:
+            numbers = sorted(self.before + number for number in tracker.early)
+            seed["early"] = {"batches": numbers, "size": getattr(self.order, "size", 0)}
         if isinstance(self.order, HandedOver | Streamed):
-            order = {"kind": self.order.kind, **seed}
+            order = {"kind": self.order.kind, **seed, **self.samplers_own()}
+            if not batches and self._fresh.order is not None:
+                order = {**self._fresh.order, **order}
             return dataclasses.replace(self._fresh, batches=batches, order=order)
         if self.drawn is None or self.rest is None:
             return self._fresh if self.resume is None else self.resume
@@ -108,8 +126,12 @@ class Position:
             epoch=self.epoch,
             consumed=self.rest.consumed(self.yielded),
             batches=batches,
-            order={**self.drawn.saved, **seed},
+            order={**self.drawn.saved, **seed, **self._after()},
         )
+
+    def _after(self) -> dict[str, Any]:
+        """Where torch's default generator is, if the next epoch is drawn from it."""
+        return {"after": self._draws.carry(settles=False)} if self._from_default else {}
 
 
 class EngineIterator(Iterator[Any]):
@@ -129,6 +151,7 @@ class EngineIterator(Iterator[Any]):
         self._batches = 0
         self._taken = 0
         self._foreseen = False
+        self._goes_on = False
         # A batch that was taken but not yet handed over: of the engine, or of the workers.
         self._raw_batch: list[Any] | None = None
         self._made: Made | None = None
@@ -144,7 +167,7 @@ class EngineIterator(Iterator[Any]):
         to_workers = bool(self._lookahead) and self._needs_python()
         self._engine, self._job = loader.borrow_job(gaps=not to_workers)
         if isinstance(self._order, HandedOver):
-            self._order.open()
+            self._goes_on = self._order.open(order_of_state(self.position.loaded))
         self._draw_base_seed()
         collate = loader.user_collate_fn
         if collate is None:
@@ -196,11 +219,14 @@ class EngineIterator(Iterator[Any]):
             # Its draws were made before the state was saved.
             loader.base_seed = position.base_seed or 0
             return
+        if position.base_seed is not None and loader.persistent_workers:
+            loader.base_seed = position.base_seed  # of workers that would go on
         drawn = loader.draw_base_seed()
         if position.base_seed is None and loader.seed is None and loader.num_workers:
             position.base_seed = loader.base_seed
         if isinstance(self._order, HandedOver) and drawn and loader.num_workers:
-            self._order.open()  # torch makes it twice then, which an eager sampler notices
+            # torch makes it twice then, which an eager sampler notices.
+            self._goes_on = self._order.open(order_of_state(position.loaded))
 
     def _begin(self) -> None:
         self._begun = True
@@ -208,7 +234,10 @@ class EngineIterator(Iterator[Any]):
         if self._loader.seed is None:
             position.augment_seed = self._loader.augment_seed
         if isinstance(self._order, HandedOver):
-            passed = self._order.skip(position.before, len(self._view))
+            if self._goes_on:
+                passed = order_of_state(position.loaded).get("passed", 0)
+            else:
+                passed = self._order.skip(position.before, len(self._view))
             world = self._loader.world_size
             self._job.begin_listed("listed", self._random(position.epoch, passed * world))
             return
@@ -277,6 +306,8 @@ class EngineIterator(Iterator[Any]):
         self._foresee_in_time()
         batch = self._from_engine() if self._crew is None else self._from_workers(self._crew)
         self.position.yielded = self._taken
+        if isinstance(self._order, HandedOver):
+            self._order.forget(self._taken)
         return batch
 
     def _foresee_in_time(self) -> None:
@@ -472,6 +503,11 @@ class EngineIterator(Iterator[Any]):
                 self._dismiss()
 
 
+def order_of_state(state: State | None) -> dict[str, Any]:
+    """How a loaded state's order is found again."""
+    return {} if state is None or state.order is None else state.order
+
+
 def _pinned(batch: Any) -> Any:
     return torch.utils.data._utils.pin_memory.pin_memory(batch)  # type: ignore[no-untyped-call]
 
@@ -486,86 +522,3 @@ def _with_ids(batch: Any, ids: torch.Tensor) -> Any:
     if isinstance(batch, dict):
         return {**batch, "__index__": ids}
     return (*batch, ids) if isinstance(batch, tuple | list) else (batch, ids)
-
-
-class PlannedBatches:
-    """The batch sampler of torch's loader: our order, asked for as torch asks."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        # The loader holds it: workers that persist must end when the user drops the loader.
-        self._loader = weakref.proxy(loader)
-        self.position: Position | None = None
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        # Looked up now, not at the first batch: by then there may be another iterator.
-        assert self.position is not None
-        if isinstance(self.position.order, HandedOver):
-            self.position.order.open()  # torch makes it before it draws anything else
-        return self._batches_of(self.position)
-
-    def _batches_of(self, position: Position) -> Iterator[Any]:
-        order = position.order
-        if isinstance(order, HandedOver):
-            for at, batch in enumerate(order):
-                if at >= position.before:
-                    yield batch
-            return
-        assert not isinstance(order, Streamed)
-        position.begin()
-        drawn, rest = position.drawn, position.rest
-        assert drawn is not None
-        assert rest is not None
-        count = rest.batches(drawn.rank)
-        for index in range(count):
-            order.requested(position.asked_before + index + 1)
-            batch = rest.batch(drawn.rank, index)
-            yield batch if self._loader.batched else batch[0]
-        order.requested(position.asked_before + count + 1)
-
-
-class TorchIterator(Iterator[Any]):
-    """Batches of any other dataset: torch's own iterator, in our order where there is one."""
-
-    def __init__(self, loader: DataLoader[Any], epoch: int, resume: State | None) -> None:
-        self._loader = loader
-        self.position = Position(loader, epoch, resume)
-        self._open()
-
-    def _open(self) -> None:
-        position = self.position
-        # The base seed of a saved epoch was drawn before: torch's draw now does not count.
-        again = position.resume is not None and position.resume.order is not None
-        state = torch.default_generator.get_state()
-        self._inner = self._loader.torchs_iterator(position)
-        if again and isinstance(position.order, FromSeedDraw):
-            torch.default_generator.set_state(state)
-        if isinstance(position.order, Streamed):
-            for _ in range(position.before):
-                next(self._inner, None)
-
-    def __next__(self) -> Any:
-        if not self.position.started and self._loader.start(self):
-            self._open()
-        started = time.perf_counter()
-        try:
-            batch = next(self._inner)
-        except StopIteration:
-            self.position.ended = True
-            raise
-        finally:
-            self._loader.torch_figures["waited_seconds"] += time.perf_counter() - started
-        self.position.yielded += 1
-        self._loader.torch_figures["batches"] += 1
-        return batch
-
-    def __len__(self) -> int:
-        return len(self._inner)
-
-    def __getattr__(self, name: str) -> Any:
-        # Frameworks and debuggers look at torch's iterator.
-        if name == "_inner":
-            raise AttributeError(name)
-        return getattr(self._inner, name)

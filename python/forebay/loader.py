@@ -15,14 +15,14 @@ import torch.utils.data
 
 from forebay import _forebay
 from forebay.disk import CacheDir, disk_settings
+from forebay.draws import Draws
 from forebay.engine import Engine, engine_settings, threads_of
+from forebay.handed import HandedOver
 from forebay.images import MAX_PIXELS
-from forebay.iterators import EngineIterator, PlannedBatches, Position, TorchIterator
+from forebay.iterators import EngineIterator, Position
 from forebay.options import check_options, choose_seed
 from forebay.orders import (
     Batching,
-    FromGenerator,
-    HandedOver,
     Order,
     Streamed,
     known_length,
@@ -33,7 +33,9 @@ from forebay.ranks import dealt_to, explain_dealing, surroundings
 from forebay.reading import Jobs, Reading, check_native
 from forebay.rebuild import teach, with_options
 from forebay.sampler import PlanSampler, plan_under, set_epoch_of
+from forebay.saving import between_state, check, fresh_state
 from forebay.state import State
+from forebay.torchs import PlannedBatches, TorchIterator
 from forebay.views import reads_natively
 from forebay.what_if import what_if
 from forebay.workers import Crew
@@ -142,9 +144,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         split: tuple[int, int] | None = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name in _DEFAULTS}
-        self._streams = isinstance(dataset, torch.utils.data.IterableDataset)
+        self.streams = isinstance(dataset, torch.utils.data.IterableDataset)
         view, why_not = reads_natively(dataset)
-        check_options(given, _DEFAULTS, self._streams)
+        check_options(given, _DEFAULTS, self.streams)
         check_native(view, why_not, given)
         self._has_threads = view is not None
         # torch itself says what is wrong with a number.
@@ -197,6 +199,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._plans = self._plan_sampler is self.sampler and batch_sampler is None
         self.seed = seed if self._plan_sampler is None else self._plan_sampler.seed
         self.max_bad_samples = min(max_bad_samples, 2**32)
+        self.draws = Draws()
         self._epoch = 0
         self._resume: State | None = None
         self.base_seed: int | None = None
@@ -274,7 +277,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def __len__(self) -> int:
         if self._plans:
             return self._plan.batches
-        if self._streams:
+        if self.streams:
             return super().__len__()
         source: Any = self.batch_sampler if self.batched else self.sampler
         return len(source)
@@ -372,7 +375,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _dealing(self) -> str:
         by = None if self._plans else type(self.sampler).__name__
-        return explain_dealing(self.rank, self.world_size, by, self._streams)
+        return explain_dealing(self.rank, self.world_size, by, self.streams)
 
     # -- state ------------------------------------------------------------------------
 
@@ -382,12 +385,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         An epoch that was left by ``break`` counts until the next one begins.
         """
         position = self._position
+        live = None if self._live is None else self._live()
+        if isinstance(live, TorchIterator) and live.position is position:
+            live.settle()
         if position is not None and not position.ended:
             return position.state().to_dict()
         epoch = self._next_epoch()
         if position is not None and not self._plans:
             epoch = position.epoch + 1
-        return (self._pending() or self.make_state(epoch)).to_dict()
+        return (self._pending() or between_state(self, epoch, position)).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state`` at the next ``iter``; an empty one changes nothing."""
@@ -395,9 +401,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return
         self._look_again()
         read = State.of_dict(state)
-        source = self.order_source
-        read.check(known_length(self.dataset), self.reading.fingerprint, source.kind)
-        source.check(read)
+        check(self, read)
         if self.seed is None and read.augment_seed is not None:
             self.augment_seed = read.augment_seed
         self._set_next_epoch(read.epoch)
@@ -416,21 +420,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def make_state(self, epoch: int) -> State:
         """The beginning of an epoch, as a state."""
-        source = self.order_source
-        order = source.between() if isinstance(source, FromGenerator) else None
-        drawn = None if self.seed is not None else self.augment_seed
-        return State(
-            known_length(self.dataset), self.reading.fingerprint, epoch, 0, 0, order, drawn
-        )
+        return fresh_state(self, epoch)
 
     @property
     def order_source(self) -> Order | HandedOver | Streamed:
         """Where the order comes from; the sampler is looked at anew, as torch does."""
-        if self._streams:
+        if self.streams:
             return Streamed()
         if self._plans:
             return self._plan.planned()
-        return order_of(self.sampler, self.batch_sampler, self.generator)
+        return order_of(self.sampler, self.batch_sampler, self.generator, self.draws)
 
     def fresh_order(self) -> Order | HandedOver | Streamed:
         """The order for one epoch's use."""
@@ -515,19 +514,24 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         if self.persistent_workers and self.num_workers > 0 and self.base_seed is not None:
             return False
-        drawn = torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        self.base_seed = int(drawn.item())
+        self.base_seed = self.draws.seed(self.generator)
         if self.augment_seed is None and self.reading.preparation.recipe is not None:
             self.augment_seed = self.base_seed
         return True
 
-    def torchs_iterator(self, position: Position) -> Any:
-        """torch's own iterator over this loader, in the order of ``position``."""
-        if not self._streams:
+    def plan_batches(self, position: Position) -> None:
+        """Let torch ask for the batches of ``position``."""
+        if not self.streams:
             if self._planned_batches is None:
                 self._planned_batches = PlannedBatches(self)
             self._planned_batches.position = position
-        return super().__iter__()
+
+    def torchs_iterator(self, position: Position, seen: Any) -> Any:
+        """torch's own iterator over this loader, or what it is to be ``seen`` as."""
+        self.plan_batches(position)
+        if seen is None or seen is self:
+            return super().__iter__()
+        return torch.utils.data.DataLoader._get_iterator(seen)
 
     @property
     def batched(self) -> bool:

@@ -12,8 +12,6 @@ its batches over (``HandedOver``), no further ahead than torch's workers would b
 from __future__ import annotations
 
 import hashlib
-import operator
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -29,6 +27,8 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from forebay import _forebay, generators
+from forebay.draws import Draws
+from forebay.handed import HandedOver
 from forebay.state import State
 
 _INT64_DRAWS = 2
@@ -162,8 +162,11 @@ class FromSeedDraw:
 
     kind = "drawn"
 
-    def __init__(self, sampler: RandomSampler, batching: Batching, draws_before: int) -> None:
+    def __init__(
+        self, sampler: RandomSampler, batching: Batching, draws_before: int, draws: Draws
+    ) -> None:
         self.size = batching.size or 1
+        self._draws = draws
         self._samples = len(sampler.data_source)
         self._plain = not sampler.replacement and sampler.num_samples == self._samples
         self._stream = _forebay.Sampler.random(
@@ -175,8 +178,8 @@ class FromSeedDraw:
         self._left: np.ndarray | None = None
 
     def begin(self, epoch: int) -> Drawn:
-        seed = int(torch.empty((), dtype=torch.int64).random_().item())
-        self._left = torch.default_generator.get_state().numpy()
+        seed = self._draws.seed()
+        self._left = self._draws.default.get_state().numpy()
         return self._of(seed)
 
     def _of(self, seed: int) -> Drawn:
@@ -190,7 +193,7 @@ class FromSeedDraw:
         pass
 
     def coming(self, epoch: int, late: bool) -> Drawn | None:
-        state = torch.default_generator.get_state().numpy()
+        state = self._draws.default.get_state().numpy()
         if not late or self._left is None or not np.array_equal(state, self._left):
             return None
         return self._of(_forebay.peek(state, self._draws_before))
@@ -214,11 +217,13 @@ class FromGenerator:
         generator: torch.Generator | None,
         batching: Batching,
         draws_before: int,
+        draws: Draws,
     ) -> None:
         self.size = batching.size or 1
+        self.own = generator
         self._stream = stream
         self._samples = samples
-        self._generator = torch.default_generator if generator is None else generator
+        self._generator = draws.default if generator is None else generator
         self._batching = batching
         self._draws_before = draws_before
         self._drawn = 0
@@ -229,17 +234,6 @@ class FromGenerator:
         self._drawn = 0
         self.requested(1)
         return self._of(state)
-
-    def between(self) -> dict[str, Any] | None:
-        """Where the generator is between two epochs; the default one is the user's to keep."""
-        if self._generator is torch.default_generator:
-            return None
-        state = self._generator.get_state().numpy()
-        return {"kind": self.kind, "between": generators.packed(state)}
-
-    def put_back(self, packed: str) -> None:
-        """Put the generator where it was when it was packed."""
-        generators.put_back(self._generator, packed, "order.between")
 
     def _of(self, state: np.ndarray) -> Drawn:
         indices = self._stream.indices(state)
@@ -272,45 +266,6 @@ class FromGenerator:
         state.check_length(len(self._stream))
 
 
-class HandedOver:
-    """A sampler of an unknown class: it runs as Python, as far ahead as torch would run it."""
-
-    kind = "sampler"
-
-    def __init__(self, batches: Iterable[Any], batching: Batching) -> None:
-        self._source = batches
-        self._batching = batching
-        self._iterator: Iterator[Any] = iter(())
-
-    def open(self) -> None:
-        """Make the iterator; torch does so before it draws anything else."""
-        self._iterator = iter(self._source)
-
-    def __iter__(self) -> Iterator[Any]:
-        """What the sampler gives, as it is."""
-        return self._iterator
-
-    def check(self, state: State) -> None:
-        """Whatever it was, the sampler is asked for as many batches as were yielded."""
-
-    def take(self, samples: int) -> list[int] | None:
-        """The next batch of indices into a dataset of ``samples``, None at the end."""
-        for batch in self._iterator:
-            ids = [batch] if self._batching.size is None else list(batch)
-            return [_as_index(index, samples) for index in ids]
-        return None
-
-    def skip(self, batches: int, samples: int) -> int:
-        """Pass over the next batches, as far as there are any; how many samples they were."""
-        passed = 0
-        for _ in range(batches):
-            ids = self.take(samples)
-            if ids is None:
-                break
-            passed += len(ids)
-        return passed
-
-
 class Streamed:
     """The order of an ``IterableDataset``: its own, and only torch's machinery asks for it."""
 
@@ -318,20 +273,6 @@ class Streamed:
 
     def check(self, state: State) -> None:
         """Any number of batches may have been taken."""
-
-
-def _as_index(index: Any, samples: int) -> int:
-    try:
-        value = operator.index(index)
-    except TypeError:
-        raise TypeError(
-            f"the sampler gave {index!r}; datasets of forebay take sample numbers"
-        ) from None
-    if not 0 <= value < samples:
-        raise IndexError(
-            f"the sampler gave {value}; the dataset has the samples 0 to {samples - 1}"
-        )
-    return value
 
 
 class Watched:
@@ -382,7 +323,9 @@ class Watched:
         self.planned.check(state)
 
 
-def order_of(sampler: Any, batch_sampler: Any, draws_base_seed_from: Any) -> Order | HandedOver:
+def order_of(
+    sampler: Any, batch_sampler: Any, draws_base_seed_from: Any, draws: Draws
+) -> Order | HandedOver:
     """The order behind torch's sampler objects; ``HandedOver`` for what is not known."""
     batching = Batching(None, False)
     if batch_sampler is not None:
@@ -393,7 +336,7 @@ def order_of(sampler: Any, batch_sampler: Any, draws_base_seed_from: Any) -> Ord
         if type(batch_sampler) is not BatchSampler:
             return HandedOver(batch_sampler, batching)
         sampler = batch_sampler.sampler
-    known = _known(sampler, batching, draws_base_seed_from)
+    known = _known(sampler, batching, draws_base_seed_from, draws)
     return known or HandedOver(sampler if batch_sampler is None else batch_sampler, batching)
 
 
@@ -447,7 +390,9 @@ def _is_seedable(sampler: Any) -> bool:
     return getattr(sampler, "initial_seed", None) is not None
 
 
-def _known(sampler: Any, batching: Batching, base: torch.Generator | None) -> Order | None:
+def _known(
+    sampler: Any, batching: Batching, base: torch.Generator | None, draws: Draws
+) -> Order | None:
     kind = type(sampler)
     if hasattr(sampler, "planned_in"):  # ours, which a framework has put into a sampler of its own
         return Watched(sampler, sampler.planned_in(batching))
@@ -460,15 +405,14 @@ def _known(sampler: Any, batching: Batching, base: torch.Generator | None) -> Or
         return Planned(len(sampler.data_source), None, batching, Share())
     if kind is RandomSampler:
         if sampler.generator is None:
-            return FromSeedDraw(sampler, batching, before(None)) if len(sampler) else None
+            return FromSeedDraw(sampler, batching, before(None), draws) if len(sampler) else None
         samples = len(sampler.data_source)
         if sampler.replacement or sampler.num_samples > samples:
             # Draws chunk by chunk from a generator that others may use in between.
             return None
         stream = _forebay.Sampler.random(samples, sampler.num_samples)
-        return FromGenerator(
-            stream, samples, sampler.generator, batching, before(sampler.generator)
-        )
+        own = sampler.generator
+        return FromGenerator(stream, samples, own, batching, before(own), draws)
     if kind is SubsetRandomSampler:
         indices = np.asarray(sampler.indices)
         if indices.ndim != 1 or indices.size == 0 or indices.dtype.kind not in "iu":
@@ -477,15 +421,13 @@ def _known(sampler: Any, batching: Batching, base: torch.Generator | None) -> Or
             return None
         stream = _forebay.Sampler.subset(indices.astype(np.uint32))
         samples = int(indices.max()) + 1
-        return FromGenerator(
-            stream, samples, sampler.generator, batching, before(sampler.generator)
-        )
+        own = sampler.generator
+        return FromGenerator(stream, samples, own, batching, before(own), draws)
     if kind is WeightedRandomSampler and sampler.replacement and sampler.num_samples > 1:
         weights = np.ascontiguousarray(sampler.weights.numpy(), dtype=np.float64)
         stream = _forebay.Sampler.weighted(weights, sampler.num_samples)
-        return FromGenerator(
-            stream, len(weights), sampler.generator, batching, before(sampler.generator)
-        )
+        own = sampler.generator
+        return FromGenerator(stream, len(weights), own, batching, before(own), draws)
     if kind is DistributedSampler:
         share = Share(
             rank=sampler.rank,

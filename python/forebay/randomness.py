@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,17 +52,17 @@ def seeded(*key: object) -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _states() -> tuple[torch.Tensor, tuple[object, ...], tuple[object, ...]]:
-    state = np.random.get_state()
-    assert isinstance(state, tuple)
-    return torch.default_generator.get_state(), random.getstate(), state
+def _states() -> tuple[torch.Tensor, Any, Any]:
+    return torch.default_generator.get_state(), random.getstate(), np.random.get_state()
 
 
-def _equal(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
-    return all(
-        np.array_equal(a, b) if isinstance(a, np.ndarray | torch.Tensor) else a == b
-        for x, y in zip(left, right, strict=True)
-        for a, b in (zip(x, y, strict=True) if isinstance(x, tuple) else [(x, y)])  # type: ignore[arg-type]
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, tuple):
+        return all(_equal(a, b) for a, b in zip(left, right, strict=True))
+    return (
+        np.array_equal(left, right)
+        if isinstance(left, np.ndarray)
+        else bool(torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right)
     )
 
 

@@ -13,7 +13,13 @@ and the rest of the epoch can be dealt to another number of ranks.
     stream      -               an IterableDataset's own: likewise
 
 Of an epoch that is not drawn yet it is None, or has ``between`` in place of those: where
-the generators are that it will be drawn from.
+the generators are that it will be drawn from. ``after`` is where torch's default generator
+was, for the epoch after this one. A sampler with a state of its own has it beside them
+(``sampler_state``, ``sampler_iter_state``).
+
+A dataset with a state of its own has it in the fields that torchdata's ``StatefulDataLoader``
+gives it: ``dataset_state`` and ``fetcher_state``, or with worker processes ``_snapshot``. What
+is in them is the dataset's; JSON can hold it if the dataset sees to that.
 
 A state may come from anywhere, so all of it is checked when it is loaded, and what is
 wrong is named. After that it is what it says it is.
@@ -23,7 +29,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from forebay import generators
@@ -50,13 +56,16 @@ class State:
     order: dict[str, Any] | None
     # What native augmentation is drawn from, where it is not the user's seed.
     augment_seed: int | None = None
+    # What the dataset says of itself.
+    own: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As a user keeps it."""
         fields = asdict(self)
         if self.augment_seed is None:
             del fields["augment_seed"]
-        return {"version": VERSION, "kind": KIND, **fields}
+        own = fields.pop("own")
+        return {"version": VERSION, "kind": KIND, **fields, **own}
 
     @classmethod
     def of_dict(cls, state: Any) -> State:
@@ -73,7 +82,7 @@ class State:
                 f"the state has version {_short(version)}, this forebay reads {VERSION}; "
                 "hint: use the forebay that wrote it"
             )
-        fields = _Fields(state)
+        fields = Fields(state)
         read = cls(
             samples=fields.given_or_none("samples", most=_MOST_SAMPLES),
             fingerprint=fields.text_or_none("fingerprint"),
@@ -82,6 +91,7 @@ class State:
             batches=fields.number("batches"),
             order=_read_order(fields.take("order")),
             augment_seed=fields.number_or_none("augment_seed"),
+            own=read_own(fields),
         )
         read._check_itself()
         return read
@@ -124,7 +134,7 @@ class State:
             raise _damaged("consumed", self.consumed, f"a position in an order of {length}")
 
 
-class _Fields:
+class Fields:
     """The members of a dict that came from somewhere; ``path`` is the dict's own name."""
 
     def __init__(self, members: dict[Any, Any], path: str = "") -> None:
@@ -164,6 +174,22 @@ class _Fields:
     def text_or_none(self, field: str) -> str | None:
         return None if self.take(field) is None else self.text(field)
 
+    def flag(self, field: str) -> bool:
+        value = self.take(field)
+        if type(value) is not bool:
+            raise _damaged(self.name(field), value, "True or False")
+        return value
+
+    def within(self, field: str) -> Fields:
+        """The members of a dict in this one."""
+        value = self.take(field)
+        if not isinstance(value, dict):
+            raise _damaged(self.name(field), value, "a dict")
+        return Fields(value, f"{self.name(field)}.")
+
+    def names(self) -> list[Any]:
+        return list(self._members)
+
     def generator(self, field: str) -> str:
         text = self.text(field)
         generators.unpacked(text, self.name(field))
@@ -176,31 +202,104 @@ def _read_order(order: Any) -> dict[str, Any] | None:
         return None
     if not isinstance(order, dict):
         raise _damaged("order", order, "a dict or None")
-    fields = _Fields(order, "order.")
+    fields = Fields(order, "order.")
     kind = fields.text("kind")
     if kind not in _KINDS:
         raise _damaged("order.kind", kind, f"one of {', '.join(_KINDS)}")
     read: dict[str, Any] = {"kind": kind}
     if "between" in fields:
-        read["between"] = fields.generator("between")
+        read["between"] = _read_generators(fields.within("between"))
+        if kind == "sampler":
+            read |= _read_samplers_own(fields)
     else:
         read |= _KINDS[kind](fields)
+        if "after" in fields:
+            read["after"] = _read_generators(fields.within("after"))
     if "base_seed" in fields:
         read["base_seed"] = fields.number("base_seed", most=2**63 - 1)
+    if "early" in fields:
+        read["early"] = _read_early(fields.within("early"))
     return read
 
 
-def _read_planned(fields: _Fields) -> dict[str, Any]:
+def _read_generators(fields: Fields) -> dict[str, str]:
+    return {
+        name: fields.generator(name) for name in ("default", "base", "sampler") if name in fields
+    }
+
+
+def _read_early(fields: Fields) -> dict[str, Any]:
+    """Batches that came before their turn, of a loader that may give them as they come."""
+    numbers = fields.take("batches")
+    if not isinstance(numbers, list) or not all(
+        type(number) is int and 0 <= number <= _MOST for number in numbers
+    ):
+        raise _damaged(fields.name("batches"), numbers, "a list of batches' numbers")
+    return {"batches": numbers, "size": fields.number("size")}
+
+
+def _read_planned(fields: Fields) -> dict[str, Any]:
     fields.take("seed")  # None, for a sequential order, but not left out
     seed = fields.number_or_none("seed", least=-(2**63), most=2**64 - 1)
     return {"seed": seed, "epoch": fields.number("epoch")}
 
 
-_KINDS: dict[str, Callable[[_Fields], dict[str, Any]]] = {
+def _read_samplers_own(fields: Fields) -> dict[str, Any]:
+    own = {
+        name: fields.take(name)
+        for name in ("sampler_state", "sampler_iter_state")
+        if name in fields
+    }
+    return own | ({"passed": fields.number("passed")} if "passed" in fields else {})
+
+
+def read_own(fields: Fields) -> dict[str, Any]:
+    """What a dataset says of itself, here or in worker processes; its own words are not read."""
+    own: dict[str, Any] = {}
+    if "dataset_state" in fields:
+        own["dataset_state"] = fields.take("dataset_state")
+    if "fetcher_state" in fields:
+        own["fetcher_state"] = _read_fetcher(fields)
+    if "_snapshot" in fields:
+        snapshot = fields.within("_snapshot")
+        workers = snapshot.within("_worker_snapshots")
+        count = len(workers.names())
+        own["_snapshot"] = {
+            "_last_yielded_worker_id": snapshot.number(
+                "_last_yielded_worker_id", least=-1, most=count - 1
+            ),
+            "_worker_snapshots": {
+                f"worker_{worker}": _read_worker(workers.within(f"worker_{worker}"), worker)
+                for worker in range(count)
+            },
+        }
+    return own
+
+
+def _read_worker(fields: Fields, worker: int) -> dict[str, Any]:
+    return {
+        "worker_id": fields.number("worker_id", least=worker, most=worker),
+        "dataset_state": fields.take("dataset_state"),
+        "fetcher_state": _read_fetcher(fields),
+        "batches": fields.number("batches"),
+    }
+
+
+def _read_fetcher(fields: Fields) -> dict[str, Any] | None:
+    if fields.take("fetcher_state") is None:
+        return None
+    fetcher = fields.within("fetcher_state")
+    return {
+        "dataset_iter_state": fetcher.take("dataset_iter_state"),
+        "fetcher_ended": fetcher.flag("fetcher_ended"),
+    }
+
+
+_KINDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "planned": _read_planned,
     "drawn": lambda fields: {"seed": fields.number("seed", most=2**63 - 1)},
     "generator": lambda fields: {"state": fields.generator("state")},
-    "sampler": lambda fields: {},
+    "sampler": _read_samplers_own,
     "stream": lambda fields: {},
 }
 # Of these nothing but batches can be counted.

@@ -1,0 +1,84 @@
+"""Where torch's default generator is, for one loader, and how a state carries it.
+
+An order without ``seed=`` is drawn when its epoch begins, from whatever torch's generators are
+then. A state from between two epochs therefore has the generators in it:
+
+    default   torch's own, which the training loop and other loaders draw from as well
+    base      the loader's, if it has one
+    sampler   the sampler's, if that is another one
+
+Those of the loader and the sampler are put back as they were. torch's own is the user's: it is
+left alone, and a loader that goes on from a state draws from a copy from then on, unless the
+user has put the default one back himself. So that the run that saved and the run that resumes
+have the same next epoch whoever draws in between, saving settles that epoch in both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from forebay import generators
+
+if TYPE_CHECKING:
+    from forebay.state import State
+
+
+class Draws:
+    """The default generator as one loader sees it."""
+
+    def __init__(self) -> None:
+        # Since a state was loaded, and for the one epoch that a state was saved before.
+        self._resumed: torch.Generator | None = None
+        self._settled: torch.Generator | None = None
+        self._saved: np.ndarray | None = None
+
+    @property
+    def default(self) -> torch.Generator:
+        """What stands for torch's default generator in the epoch that is being drawn."""
+        return self._settled or self._resumed or torch.default_generator
+
+    def carry(self, settles: bool) -> dict[str, str]:
+        """Where the generator is, for a state; ``settles``: the next epoch is drawn from that."""
+        state = self.default.get_state().numpy()
+        if settles:
+            self._saved = state
+        return {"default": generators.packed(state)}
+
+    def begin(self, resume: State | None) -> None:
+        """Called when an epoch begins, before anything of it is drawn."""
+        self._settled = None
+        order = {} if resume is None or resume.order is None else resume.order
+        name = "between" if "between" in order else "after"
+        if "default" in order.get(name, {}):
+            field = f"order.{name}.default"
+            live = torch.default_generator.get_state().numpy()
+            self._resumed = _copy_unless(live, order[name]["default"], field)
+        elif (
+            resume is None
+            and self._saved is not None
+            and not np.array_equal(self._saved, self.default.get_state().numpy())
+        ):
+            self._settled = torch.Generator()
+            self._settled.set_state(torch.from_numpy(self._saved))
+        self._saved = None
+
+    def seed(self, generator: torch.Generator | None = None) -> int:
+        """A draw of torch's kind, from this generator or the default one."""
+        if generator is None:
+            generator = self.default
+            if generator is not torch.default_generator:
+                torch.empty((), dtype=torch.int64).random_()  # it goes on as with torch
+        return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def _copy_unless(live: np.ndarray, packed: str, field: str) -> torch.Generator | None:
+    """A generator in the packed state; None if the live one is in that very state."""
+    state = generators.unpacked(packed, field, live)
+    if np.array_equal(state, live):
+        return None
+    copy = torch.Generator()
+    copy.set_state(torch.from_numpy(state))
+    return copy
