@@ -89,6 +89,11 @@ fn show_knows_every_order() {
             "from a generator in state ",
         ),
         (json!({"kind": "sampler"}), "a sampler's own"),
+        (json!({"kind": "stream"}), "an iterable dataset's own"),
+        (
+            json!({"kind": "drawn", "between": {"base": "AAEC"}}),
+            "not drawn yet: the state has its generators",
+        ),
     ] {
         let text = Saved::of(order).run("show", "").ok();
         assert!(text.contains(words), "{text}");
@@ -168,6 +173,7 @@ fn an_epochs_start_is_the_plans_too() {
 fn an_order_that_was_drawn_is_drawn_anew_in_another_epoch() {
     for order in [
         json!({"kind": "drawn", "seed": 5}),
+        json!({"kind": "drawn", "between": {"base": "AAEC"}}),
         json!({"kind": "generator", "state": "AAEC"}),
     ] {
         let saved = Saved::of(order);
@@ -180,6 +186,33 @@ fn an_order_that_was_drawn_is_drawn_anew_in_another_epoch() {
         );
         assert_eq!(saved.position(), (4, 0, 0, Value::Null));
     }
+}
+
+#[test]
+fn what_an_order_has_beside_its_seed_stays() {
+    let order = json!({"kind": "drawn", "seed": 5, "base_seed": 8, "after": {"base": "AAEC"}});
+    let saved = Saved::of(order.clone());
+    saved.skip("--batches 1 --batch-size 2").ok();
+    assert_eq!(saved.position(), (3, 258, 5, order));
+}
+
+#[test]
+fn a_position_in_words_of_the_users_own_is_not_moved() {
+    let own = json!({"kind": "sampler", "sampler_state": {"i": 4}});
+    let saved = Saved::of(own);
+    let error = saved.skip("--batches 1").fails(1);
+    assert!(error.contains("hint: pass --epoch"), "{error}");
+    saved.skip("--epoch 4").ok();
+    assert_eq!(saved.position(), (4, 0, 0, json!({"kind": "sampler"})));
+
+    let mut state = state(json!({"kind": "stream"}));
+    state["samples"] = Value::Null;
+    state["_snapshot"] = json!({"_worker_snapshots": {}});
+    let saved = save(&state.to_string());
+    assert!(saved.run("show", "").ok().contains("unknown samples"));
+    saved.skip("--batches 1").fails(1);
+    saved.skip("--epoch 4").ok();
+    assert_eq!(saved.read().get("_snapshot"), None);
 }
 
 #[test]
@@ -320,7 +353,7 @@ fn what_is_not_a_state_is_refused() {
         (&with("epoch", json!(1.5)), "state is damaged: epoch is 1.5"),
         (
             &with("order", json!({"kind": "x"})),
-            "state is damaged: order: unknown variant `x`",
+            "state is damaged: order.kind is \"x\"",
         ),
         (
             &without("samples"),

@@ -110,7 +110,7 @@ fn describe(position: &Position, out: &mut Output) -> Result<(), Failure> {
     )?;
     out.field("order", order(position.order.as_ref()))?;
     let fingerprint = position.fingerprint.as_deref().unwrap_or("none");
-    out.field("dataset", format!("{} samples", count(position.samples)))?;
+    out.field("dataset", format!("{} samples", samples(position)))?;
     out.field("fingerprint", fingerprint)?;
     for (name, value) in &position.other {
         out.field(name, value)?;
@@ -119,8 +119,10 @@ fn describe(position: &Position, out: &mut Output) -> Result<(), Failure> {
 }
 
 fn consumed(position: &Position) -> String {
-    match position.order {
-        Some(Order::Sampler) => "counted in batches: the order is a sampler's own".to_owned(),
+    match &position.order {
+        Some(order) if order.is_counted_in_batches() => {
+            format!("counted in batches: the order is {order}")
+        }
         _ => match position.epoch_length() {
             Some(length) => {
                 let at_end = if position.consumed >= length {
@@ -141,20 +143,11 @@ fn consumed(position: &Position) -> String {
 }
 
 fn order(order: Option<&Order>) -> String {
-    match order {
-        None => "not drawn yet".to_owned(),
-        Some(Order::Planned { seed: None, epoch }) => format!("sequential, epoch {epoch}"),
-        Some(Order::Planned {
-            seed: Some(seed),
-            epoch,
-        }) => format!("planned: seed {seed}, epoch {epoch}"),
-        Some(Order::Drawn { seed }) => format!("drawn: seed {seed}"),
-        Some(Order::Generator { state }) => {
-            let hash = forebay_format::hash(state.as_bytes());
-            format!("from a generator in state {hash:016x}")
-        }
-        Some(Order::Sampler) => "a sampler's own".to_owned(),
-    }
+    order.map_or("not drawn yet".to_owned(), ToString::to_string)
+}
+
+fn samples(position: &Position) -> String {
+    position.samples.map_or("unknown".to_owned(), count)
 }
 
 /// The fields of two states side by side: name, both values for people, both in JSON.
@@ -174,7 +167,11 @@ fn rows(a: &Position, b: &Position) -> Vec<Row> {
             pair.map(|side| order(side.order.as_ref())),
             pair.map(|side| json!(side.order)),
         ),
-        numbers("samples", pair.map(|side| side.samples)),
+        (
+            "samples".to_owned(),
+            pair.map(samples),
+            pair.map(|side| json!(side.samples)),
+        ),
         (
             "fingerprint".to_owned(),
             pair.map(|side| side.fingerprint.clone().unwrap_or("none".to_owned())),

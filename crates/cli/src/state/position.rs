@@ -5,18 +5,21 @@
 //! of all. `batches` counts what each rank has yielded; only where a sampler's own code
 //! makes the order is that all there is.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Number, Value};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 pub(crate) const KIND: &str = "forebay.DataLoader";
 const VERSION: u64 = 1;
+/// The largest number that the loader takes.
+const MOST: u64 = i64::MAX as u64 - 1;
 
 /// A loader's state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Position {
     version: u64,
     kind: &'static str,
-    pub(crate) samples: u64,
+    /// None of a dataset that does not know.
+    pub(crate) samples: Option<u64>,
     pub(crate) fingerprint: Option<String>,
     pub(crate) epoch: u64,
     pub(crate) consumed: u64,
@@ -28,17 +31,131 @@ pub(crate) struct Position {
 }
 
 /// How an epoch's order is found again.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub(crate) enum Order {
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Order {
+    /// Checked when it was read; written as it was found.
+    members: Map<String, Value>,
+    #[serde(skip)]
+    pub(crate) kind: OrderKind,
+}
+
+/// What an order comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OrderKind {
     /// Known for all epochs; without a seed it is sequential.
-    Planned { seed: Option<Number>, epoch: u64 },
+    Planned,
     /// A permutation of a seed that was drawn when the epoch began.
-    Drawn { seed: Number },
-    /// Drawn from a generator that was in this state.
-    Generator { state: String },
+    Drawn,
+    /// Drawn from a generator that was in a certain state.
+    Generator,
     /// A sampler's own: only its batches can be counted.
     Sampler,
+    /// An iterable dataset's own, likewise.
+    Stream,
+}
+
+impl Order {
+    fn of(value: Value) -> Result<Option<Self>, String> {
+        let members = match value {
+            Value::Null => return Ok(None),
+            Value::Object(members) => members,
+            other => return Err(format!("order is {other}")),
+        };
+        let kind = match members.get("kind").and_then(Value::as_str) {
+            Some("planned") => OrderKind::Planned,
+            Some("drawn") => OrderKind::Drawn,
+            Some("generator") => OrderKind::Generator,
+            Some("sampler") => OrderKind::Sampler,
+            Some("stream") => OrderKind::Stream,
+            _ => {
+                let found = members.get("kind").unwrap_or(&Value::Null);
+                return Err(format!("order.kind is {found}"));
+            }
+        };
+        let order = Self { members, kind };
+        let is_whole = |value: &Value| value.is_u64() || value.is_i64();
+        if order.is_drawn() {
+            match kind {
+                OrderKind::Planned => {
+                    order.member("seed", |value| value.is_null() || is_whole(value))?;
+                    order.member("epoch", Value::is_u64)?;
+                }
+                OrderKind::Drawn => order.member("seed", is_whole)?,
+                OrderKind::Generator => order.member("state", Value::is_string)?,
+                OrderKind::Sampler | OrderKind::Stream => {}
+            }
+        } else {
+            order.member("between", Value::is_object)?;
+        }
+        Ok(Some(order))
+    }
+
+    fn member(&self, name: &str, fits: impl Fn(&Value) -> bool) -> Result<(), String> {
+        match self.members.get(name) {
+            None => Err(format!("it has no order.{name}")),
+            Some(value) if !fits(value) => Err(format!("order.{name} is {value}")),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Whether it is settled; else the state has where its generators are.
+    pub(crate) fn is_drawn(&self) -> bool {
+        !self.members.contains_key("between")
+    }
+
+    /// Whether only batches can be counted.
+    pub(crate) fn is_counted_in_batches(&self) -> bool {
+        matches!(self.kind, OrderKind::Sampler | OrderKind::Stream)
+    }
+
+    /// The same order's epoch `to`, if that is known.
+    fn at_epoch(&self, to: u64) -> Option<Self> {
+        let mut order = self.clone();
+        match self.kind {
+            OrderKind::Planned if self.is_drawn() => {
+                order.members.insert("epoch".to_owned(), to.into());
+                // What another epoch drew from.
+                order
+                    .members
+                    .retain(|name, _| !OF_ONE_EPOCH.contains(&name.as_str()));
+                Some(order)
+            }
+            OrderKind::Sampler | OrderKind::Stream if self.is_drawn() => {
+                order.members.retain(|name, _| name == "kind");
+                Some(order)
+            }
+            _ => None,
+        }
+    }
+}
+
+const OF_ONE_EPOCH: [&str; 3] = ["base_seed", "after", "early"];
+
+impl std::fmt::Display for Order {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.is_drawn() {
+            return f.write_str("not drawn yet: the state has its generators");
+        }
+        let member = |name: &str| self.members.get(name).unwrap_or(&Value::Null);
+        match self.kind {
+            OrderKind::Planned if member("seed").is_null() => {
+                write!(f, "sequential, epoch {}", member("epoch"))
+            }
+            OrderKind::Planned => {
+                let (seed, epoch) = (member("seed"), member("epoch"));
+                write!(f, "planned: seed {seed}, epoch {epoch}")
+            }
+            OrderKind::Drawn => write!(f, "drawn: seed {}", member("seed")),
+            OrderKind::Generator => {
+                let state = member("state").as_str().unwrap_or_default();
+                let hash = forebay_format::hash(state.as_bytes());
+                write!(f, "from a generator in state {hash:016x}")
+            }
+            OrderKind::Sampler => f.write_str("a sampler's own"),
+            OrderKind::Stream => f.write_str("an iterable dataset's own"),
+        }
+    }
 }
 
 impl Position {
@@ -51,37 +168,30 @@ impl Position {
             ));
         }
         object.remove("kind");
-        let mut number = |name: &str| match object.remove(name) {
-            None => Err(format!("state is damaged: it has no {name:?}")),
-            Some(value) => value.as_u64().ok_or_else(|| {
+        let mut take = |name: &str| {
+            let found = object.remove(name);
+            found.ok_or_else(|| format!("state is damaged: it has no {name:?}"))
+        };
+        let number = |name: &str, value: Value| {
+            let whole = value.as_u64().filter(|&number| number <= MOST);
+            whole.ok_or_else(|| {
                 format!("state is damaged: {name} is {value}, not a whole number from 0")
-            }),
+            })
         };
-        let (samples, epoch) = (number("samples")?, number("epoch")?);
-        let (consumed, batches) = (number("consumed")?, number("batches")?);
-        let fingerprint = match object.remove("fingerprint") {
-            Some(Value::String(text)) => Some(text),
-            Some(Value::Null) => None,
-            other => {
-                let found = other.map_or("missing".to_owned(), |value| value.to_string());
-                return Err(format!("state is damaged: fingerprint is {found}"));
-            }
+        let samples = match take("samples")? {
+            Value::Null => None,
+            value => Some(number("samples", value)?),
         };
-        let order = object
-            .remove("order")
-            .ok_or("state is damaged: it has no \"order\"")?;
-        let order: Option<Order> = serde_json::from_value(order)
-            .map_err(|error| format!("state is damaged: order: {error}"))?;
-        if let Some(
-            Order::Planned {
-                seed: Some(seed), ..
-            }
-            | Order::Drawn { seed },
-        ) = &order
-            && seed.is_f64()
-        {
-            return Err(format!("state is damaged: order: seed is {seed}"));
-        }
+        let epoch = number("epoch", take("epoch")?)?;
+        let consumed = number("consumed", take("consumed")?)?;
+        let batches = number("batches", take("batches")?)?;
+        let fingerprint = match take("fingerprint")? {
+            Value::String(text) => Some(text),
+            Value::Null => None,
+            other => return Err(format!("state is damaged: fingerprint is {other}")),
+        };
+        let order =
+            Order::of(take("order")?).map_err(|what| format!("state is damaged: {what}"))?;
         Ok(Self {
             version: VERSION,
             kind: KIND,
@@ -98,9 +208,34 @@ impl Position {
     /// Positions in the epoch's order, where the state tells: a sampler with its own
     /// number of draws may have more or fewer than the dataset has samples.
     pub(crate) fn epoch_length(&self) -> Option<u64> {
-        matches!(self.order, Some(Order::Planned { .. })).then_some(self.samples)
+        let order = self.order.as_ref()?;
+        (order.kind == OrderKind::Planned).then_some(self.samples)?
+    }
+
+    /// Whether a sampler or a dataset of the user's has said in its own words where it is,
+    /// which nobody else can move.
+    pub(crate) fn has_own_state(&self) -> bool {
+        let order = self.order.as_ref().map(|order| &order.members);
+        let of_order = ["sampler_state", "sampler_iter_state", "early"];
+        OWN_STATES.iter().any(|&name| self.other.contains_key(name))
+            || order.is_some_and(|members| of_order.iter().any(|&name| members.contains_key(name)))
+    }
+
+    /// Goes to the start of epoch `to`; whether its order is known there.
+    pub(crate) fn go_to(&mut self, to: u64) -> bool {
+        (self.epoch, self.consumed, self.batches) = (to, 0, 0);
+        self.other
+            .retain(|name, _| !OWN_STATES.contains(&name.as_str()));
+        let Some(order) = self.order.take() else {
+            return true;
+        };
+        self.order = order.at_epoch(to);
+        self.order.is_some()
     }
 }
+
+/// What a dataset says of itself, under the names of torchdata's `StatefulDataLoader`.
+const OWN_STATES: [&str; 3] = ["dataset_state", "fetcher_state", "_snapshot"];
 
 #[cfg(test)]
 mod tests {
@@ -127,7 +262,10 @@ mod tests {
             json!({"kind": "planned", "seed": -3, "epoch": 2}),
             json!({"kind": "drawn", "seed": u64::MAX}),
             json!({"kind": "generator", "state": "AAEC"}),
-            json!({"kind": "sampler"}),
+            json!({"kind": "drawn", "between": {"base": "AAEC"}}),
+            json!({"kind": "drawn", "seed": 5, "base_seed": 6, "after": {"base": "AAEC"}}),
+            json!({"kind": "sampler", "base_seed": 3, "sampler_state": {"i": [1, 2.5]}}),
+            json!({"kind": "stream"}),
         ] {
             let mut before = Map::new();
             let position = read(|object| {
@@ -157,10 +295,23 @@ mod tests {
             wrong("version", json!(2)),
             "state has version 2, this forebay reads 1"
         );
-        let order = wrong("order", json!({"kind": "tarot"}));
-        assert!(order.contains("unknown variant `tarot`"), "{order}");
-        let order = wrong("order", json!({"kind": "drawn", "seed": 1.5}));
-        assert!(order.contains("seed is 1.5"), "{order}");
+        for (order, words) in [
+            (json!(3), "order is 3"),
+            (json!({"kind": "tarot"}), "order.kind is \"tarot\""),
+            (json!({"kind": "drawn", "seed": 1.5}), "order.seed is 1.5"),
+            (json!({"kind": "drawn"}), "it has no order.seed"),
+            (
+                json!({"kind": "planned", "seed": 1, "epoch": -1}),
+                "order.epoch is -1",
+            ),
+            (json!({"kind": "generator", "state": 3}), "order.state is 3"),
+            (
+                json!({"kind": "generator", "between": "x"}),
+                "order.between is \"x\"",
+            ),
+        ] {
+            assert_eq!(wrong("order", order), format!("state is damaged: {words}"));
+        }
         let missing = read(|object| {
             object.remove("batches");
         });

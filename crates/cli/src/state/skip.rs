@@ -83,17 +83,34 @@ pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<(), Failure
 fn moved(before: &Position, arguments: &Arguments) -> Result<(Position, Vec<String>), Failure> {
     let mut position = before.clone();
     let mut notes = Vec::new();
+    let counted = before
+        .order
+        .as_ref()
+        .is_some_and(Order::is_counted_in_batches);
     match *arguments {
         Arguments {
             epoch: Some(epoch), ..
-        } => to_epoch(&mut position, epoch, &mut notes),
+        } => {
+            if !position.go_to(epoch) {
+                notes.push(format!(
+                    "the order of epoch {epoch} is not known ahead: the loader will draw it anew"
+                ));
+            }
+        }
+        _ if position.has_own_state() => {
+            return Err(Failure::new(
+                "the state has a dataset's or sampler's own words about where it is, which only \
+                 that can move",
+                Some("pass --epoch to begin an epoch".to_owned()),
+            ));
+        }
         Arguments {
             samples: Some(samples),
             ..
         } => {
-            if position.order == Some(Order::Sampler) {
+            if counted {
                 return Err(Failure::new(
-                    "the order is a sampler's own: its samples cannot be counted",
+                    "the order is not forebay's: its samples cannot be counted",
                     Some("pass --batches".to_owned()),
                 ));
             }
@@ -105,18 +122,15 @@ fn moved(before: &Position, arguments: &Arguments) -> Result<(Position, Vec<Stri
             ..
         } => {
             let batches = batches.unwrap_or(0);
-            let size = match (batch_size, &position.order) {
-                (_, Some(Order::Sampler)) => {
-                    position.batches = position.batches.saturating_add(batches);
-                    return Ok((position, notes));
-                }
-                (Some(size), _) => u64::from(size),
-                (None, _) => {
-                    return Err(Failure::usage(
-                        "--batches without the size of a batch",
-                        "pass --batch-size, and --world-size if there are several ranks",
-                    ));
-                }
+            if counted {
+                position.batches = position.batches.saturating_add(batches);
+                return Ok((position, notes));
+            }
+            let Some(size) = batch_size.map(u64::from) else {
+                return Err(Failure::usage(
+                    "--batches without the size of a batch",
+                    "pass --batch-size, and --world-size if there are several ranks",
+                ));
             };
             let round = size * u64::from(arguments.world_size.unwrap_or(1));
             // No more batches than the epoch has left; its last one may be short.
@@ -145,27 +159,14 @@ fn by_samples(position: &mut Position, samples: u64, notes: &mut Vec<String>) {
         }
         None => {
             position.consumed = wanted;
-            if wanted >= position.samples {
+            if let Some(samples) = position.samples
+                && wanted >= samples
+            {
                 notes.push(format!(
-                    "this is past the dataset's {} samples: unless the sampler draws more than \
-                     that, it is the end of epoch {epoch}; --epoch {next} goes to the next one",
-                    position.samples
+                    "this is past the dataset's {samples} samples: unless the sampler draws more \
+                     than that, it is the end of epoch {epoch}; --epoch {next} goes to the next one"
                 ));
             }
         }
-    }
-}
-
-fn to_epoch(position: &mut Position, to: u64, notes: &mut Vec<String>) {
-    (position.epoch, position.consumed, position.batches) = (to, 0, 0);
-    match &mut position.order {
-        Some(Order::Planned { epoch, .. }) => *epoch = to,
-        Some(Order::Drawn { .. } | Order::Generator { .. }) => {
-            position.order = None;
-            notes.push(format!(
-                "the order of epoch {to} is not known ahead: the loader will draw it anew"
-            ));
-        }
-        Some(Order::Sampler) | None => {}
     }
 }
