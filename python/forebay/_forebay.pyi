@@ -23,10 +23,14 @@ class Dataset:
         extensions: Sequence[str] | None = None,
         allow_empty: bool = False,
         manifest: str | None = None,
+        allow_outside: bool = False,
+        more_shards: Sequence[str] | None = None,
         storage_options: Mapping[str, str] | None = None,
         refresh: str = "auto",
         index_dir: str | None = None,
         read: Mapping[str, float] | None = None,
+        numbering: int | None = None,
+        parent: Dataset | None = None,
         progress: Callable[[int, bool], None] | None = None,
     ) -> None: ...
     def __len__(self) -> int: ...
@@ -38,6 +42,8 @@ class Dataset:
     def classes(self) -> list[str]: ...
     @property
     def fingerprint(self) -> str: ...
+    @property
+    def numbering(self) -> int: ...
     @property
     def total_bytes(self) -> int: ...
     @property

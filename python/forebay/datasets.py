@@ -35,13 +35,15 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
     """What all datasets of forebay share.
 
     ``storage_options`` are the object store's settings (keys, endpoint, ...) and win over
-    the environment. ``read_options`` say how objects are read: ``deadline`` (seconds for
-    one read with all its retries), ``requests_in_flight``, ``bytes_in_flight``,
-    ``hedge_after`` (seconds; 0 for never) and ``coalesce_gap`` (bytes).
+    the environment. ``read_options`` say how objects are read: ``deadline`` (seconds
+    that one read may go without progress, retries included), ``requests_in_flight``,
+    ``bytes_in_flight``, ``hedge_after`` (seconds; 0 for never) and ``coalesce_gap`` (bytes).
     """
 
     # The url without secrets, once it was opened.
     _shown: str | None = None
+    # What samples' numbers stood for when it was pickled.
+    _numbering: int | None = None
 
     def __init__(
         self,
@@ -76,17 +78,26 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
 
     @property
     def native(self) -> _forebay.Dataset:
-        """The opened dataset of this process; opened anew after a fork or a pickle."""
+        """The opened dataset of this process; opened anew after a fork or a pickle.
+
+        A forked process keeps its parent's index. One that has it from a pickle opens the index
+        file and gets an error if that numbers samples otherwise: another process may have listed
+        the dataset again meanwhile.
+        """
         if self._opened is None or self._forks != _forebay.forks():
-            again = self._forks != -1
-            spec = {**self._spec, "refresh": "never"} if again else self._spec
+            spec = self._spec
+            if self._opened is not None:
+                spec = {**spec, "parent": self._opened}
+            elif self._forks != -1:
+                spec = {**spec, "refresh": "never", "numbering": self._numbering}
             self._opened = _forebay.Dataset(**spec, progress=_Progress())
             self._forks = _forebay.forks()
             self._shown = self._opened.url
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        numbering = self._numbering if self._opened is None else self._opened.numbering
+        return {**self.__dict__, "_opened": None, "_numbering": numbering}
 
     def __getitem__(self, index: int) -> Any:
         index = range(len(self))[index]
@@ -177,7 +188,10 @@ class FileFolder(Dataset):
 
 
 class Files(FileFolder):
-    """The files that a manifest names (CSV or JSON lines: path, label, offset, length)."""
+    """The files that a manifest names (CSV or JSON lines: path, label, offset, length).
+
+    ``allow_outside`` lets it name files outside of ``root``, by ``..`` or an absolute path.
+    """
 
     def __init__(
         self,
@@ -186,6 +200,7 @@ class Files(FileFolder):
         transform: Transform | None = None,
         target_transform: Transform | None = None,
         *,
+        allow_outside: bool = False,
         storage_options: Mapping[str, str] | None = None,
         refresh: str = "auto",
         index_dir: str | os.PathLike[str] | None = None,
@@ -202,6 +217,7 @@ class Files(FileFolder):
             index_dir=index_dir,
             read_options=read_options,
             manifest=os.fspath(manifest),
+            allow_outside=allow_outside,
         )
 
 
@@ -298,6 +314,8 @@ class ImageFolder(Dataset):
 class TarFolder(Dataset):
     """WebDataset's tar shards by random access: a sample is a dict by extension.
 
+    ``urls`` is one shard, a pattern such as ``train-{0000..0146}.tar``, a folder of shards, or a
+    list of shards and patterns in one bucket or on this machine, whose order is kept.
     ``dataset[i]["jpg"]`` and what a transform gets are bytes; in a batch without a
     transform each field is a list of uint8 tensors on the slab.
     """
@@ -306,7 +324,7 @@ class TarFolder(Dataset):
 
     def __init__(
         self,
-        urls: str | os.PathLike[str],
+        urls: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         transform: Transform | None = None,
         *,
         storage_options: Mapping[str, str] | None = None,
@@ -314,8 +332,12 @@ class TarFolder(Dataset):
         index_dir: str | os.PathLike[str] | None = None,
         read_options: Mapping[str, float] | None = None,
     ) -> None:
+        if isinstance(urls, (str, os.PathLike)):
+            urls = [urls]
+        if not urls:
+            raise ValueError("urls is an empty list: it names no shard")
         super().__init__(
-            urls,
+            urls[0],
             "tar",
             transform=transform,
             target_transform=None,
@@ -323,6 +345,7 @@ class TarFolder(Dataset):
             refresh=refresh,
             index_dir=index_dir,
             read_options=read_options,
+            more_shards=[os.fspath(url) for url in urls[1:]],
         )
 
     def item(self, raw: torch.Tensor, label: int, index: int) -> Any:

@@ -23,6 +23,8 @@ const STEP: Duration = Duration::from_millis(100);
 #[pyclass(module = "forebay._forebay")]
 pub(crate) struct Dataset {
     core: Native<Arc<core::Dataset>>,
+    /// Plain memory that nobody writes to: a forked child reads its parent's.
+    index: Arc<core::Index>,
     url: String,
 }
 
@@ -39,7 +41,7 @@ impl Dataset {
 #[pymethods]
 impl Dataset {
     #[new]
-    #[pyo3(signature = (url, layout, *, extensions=None, allow_empty=false, manifest=None, storage_options=None, refresh="auto", index_dir=None, read=None, progress=None))]
+    #[pyo3(signature = (url, layout, *, extensions=None, allow_empty=false, manifest=None, allow_outside=false, more_shards=None, storage_options=None, refresh="auto", index_dir=None, read=None, numbering=None, parent=None, progress=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -48,10 +50,14 @@ impl Dataset {
         extensions: Option<Vec<String>>,
         allow_empty: bool,
         manifest: Option<String>,
+        allow_outside: bool,
+        more_shards: Option<Vec<String>>,
         storage_options: Option<BTreeMap<String, String>>,
         refresh: &str,
         index_dir: Option<PathBuf>,
         read: Option<BTreeMap<String, f64>>,
+        numbering: Option<u64>,
+        parent: Option<PyRef<'_, Self>>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let layout = match (layout, manifest) {
@@ -59,7 +65,10 @@ impl Dataset {
                 extensions,
                 allow_empty,
             },
-            ("manifest", Some(manifest)) => core::Layout::Manifest { manifest },
+            ("manifest", Some(manifest)) => core::Layout::Manifest {
+                manifest,
+                allow_outside,
+            },
             ("tar", _) => core::Layout::Tar,
             (other, _) => return Err(PyValueError::new_err(format!("no layout {other:?}"))),
         };
@@ -80,17 +89,24 @@ impl Dataset {
         let read = read_settings(read.unwrap_or_default())?;
         let spec = core::DatasetSpec {
             url,
+            more_shards: more_shards.unwrap_or_default(),
             layout,
             storage_options,
             index_dir,
             refresh,
+            numbering,
             read,
         };
-        let dataset = open(py, spec, progress)?;
-        let url = dataset.index().url().to_owned();
+        let dataset = match parent {
+            Some(parent) => {
+                core::Dataset::open_with(&spec, parent.index.clone()).map_err(errors::origin)?
+            }
+            None => open(py, spec, progress)?,
+        };
         Ok(Self {
+            url: dataset.index().url().to_owned(),
+            index: dataset.index().clone(),
             core: Native::new(Arc::new(dataset)),
-            url,
         })
     }
 
@@ -130,6 +146,12 @@ impl Dataset {
     #[getter]
     fn fingerprint(&self) -> PyResult<String> {
         Ok(format!("{:016x}", self.core()?.index().fingerprint()))
+    }
+
+    /// What a pickle is compared with: two datasets with the same number their samples alike.
+    #[getter]
+    fn numbering(&self) -> u64 {
+        self.index.numbering()
     }
 
     /// Whether samples are local files.

@@ -358,3 +358,31 @@ def test_a_manifest_that_is_not_there_is_named(folder, tmp_path):
     with pytest.raises(forebay.Error, match=r"none.csv: No such file") as caught:
         forebay.Files(folder, manifest=tmp_path / "none.csv")
     assert "forebay index" not in str(caught.value), "which would not help"
+
+
+@pytest.mark.parametrize("path", ["../secret.txt", "class0/../../secret.txt", "{outside}"])
+def test_a_manifest_names_files_outside_of_its_dataset_only_if_it_may(path, tmp_path):
+    root = class_folders(tmp_path / "d", samples=6)
+    outside = tmp_path / "secret.txt"
+    outside.write_bytes(b"secret")
+    manifest = tmp_path / "train.csv"
+    path = path.format(outside=outside)
+    manifest.write_text(f"path,label\nclass0/00000.bin,1\n{path},2\n")
+    for _ in range(2):
+        with pytest.raises(
+            forebay.InvalidError,
+            match=rf"train.csv, line 3: {re.escape(path)} is absolute .*hint: pass allow_outside=",
+        ):
+            forebay.Files(root, manifest)
+        # The index that this leaves behind allows nothing to those who do not ask for it.
+        dataset = forebay.Files(root, manifest, allow_outside=True)
+        assert dataset[1][0].numpy().tobytes() == b"secret"
+
+
+def test_names_with_dots_are_inside_of_a_dataset(tmp_path):
+    (tmp_path / "d").mkdir()
+    for name in ("..a", "b..", "c..d"):
+        (tmp_path / "d" / name).write_bytes(name.encode())
+    (tmp_path / "m.csv").write_text("path\n..a\nb..\n./c..d\n")
+    dataset = forebay.Files(tmp_path / "d", tmp_path / "m.csv")
+    assert [dataset[i][0].numpy().tobytes() for i in range(3)] == [b"..a", b"b..", b"c..d"]

@@ -152,6 +152,30 @@ def test_tar_shards_give_the_samples_that_webdataset_gives(tmp_path):
     assert sorted(keys) == sorted(s["__key__"] for s in expected)
 
 
+def test_shards_may_be_named_in_a_list_whose_order_counts(tmp_path):
+    expected = tar_shards(tmp_path / "a") + tar_shards(tmp_path / "b", shards=1)
+    dataset = forebay.TarFolder(
+        [tmp_path / "b" / "train-0000.tar", f"{tmp_path}/a/train-{{0001..0002}}.tar"]
+    )
+    wanted = expected[15:] + expected[5:15]
+    for opened in (dataset, pickle.loads(pickle.dumps(dataset))):
+        assert [opened[i] for i in range(len(opened))] == wanted
+    keys = [key for batch in forebay.DataLoader(dataset, 4) for key in batch["__key__"]]
+    assert keys == [sample["__key__"] for sample in wanted]
+    one = forebay.TarFolder([tmp_path / "a" / "train-0001.tar"])
+    assert [one[i] for i in range(len(one))] == expected[5:10]
+
+
+def test_a_list_of_shards_that_cannot_be_one_is_refused(tmp_path):
+    tar_shards(tmp_path)
+    with pytest.raises(ValueError, match="urls is an empty list"):
+        forebay.TarFolder([])
+    with pytest.raises(forebay.InvalidError, match=r"b/2\.tar: all shards of a list lie in one"):
+        forebay.TarFolder([tmp_path / "train-0000.tar", "s3://b/2.tar"])
+    with pytest.raises(forebay.InvalidError, match="a list names shards: files that end in"):
+        forebay.TarFolder([tmp_path / "train-0000.tar", tmp_path])
+
+
 def test_manifests_in_csv_and_json_lines(tmp_path):
     class_folders(tmp_path / "d")
     (tmp_path / "m.csv").write_text("path,label\nclass1/00000.bin,7\nclass0/00001.bin,2\n")

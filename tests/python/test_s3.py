@@ -1,6 +1,7 @@
 """Datasets in a bucket of a real S3 server: the same samples in the same order as on a disk."""
 
 import json
+import os
 
 import forebay
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from buckets import batches, in_bucket, load, objects_of
 from data import class_folders, content, image_folders, tar_shards
 from processes import run_python
-from servers import ACCESS_KEY, REGION, SECRET_KEY, storage_options
+from servers import ACCESS_KEY, REGION, SECRET_KEY, free_ports, storage_options
 
 
 @pytest.fixture
@@ -97,6 +98,43 @@ def test_shards_of_a_bucket_are_read_by_range_and_neighbours_together(tmp_path, 
             assert batch["jpg"][at].numpy().tobytes() == sample["jpg"]
             keys.append(key)
     assert sorted(keys) == sorted(sample["__key__"] for sample in expected)
+
+
+def test_shards_of_a_bucket_may_be_named_in_a_list(tmp_path, bucket, s3):
+    expected = tar_shards(tmp_path / "tar")
+    name = bucket(objects_of(tmp_path / "tar", "shards"))
+    urls = [f"s3://{name}/shards/train-{number:04}.tar" for number in (2, 0)]
+    dataset = forebay.TarFolder(urls, storage_options=storage_options(s3.endpoint))
+    assert [dataset[i] for i in range(len(dataset))] == expected[10:] + expected[:5]
+
+
+def test_a_prefix_that_matches_nothing_is_named(folder, bucket, s3):
+    name = bucket(objects_of(folder))
+    says = rf"s3://{name}/Train: no object has a name that begins so; hint: .*upper and lower case"
+    for kind in (forebay.FileFolder, forebay.ImageFolder, forebay.TarFolder):
+        with pytest.raises(forebay.InvalidError, match=says):
+            kind(f"s3://{name}/Train", storage_options=storage_options(s3.endpoint))
+
+
+def test_without_credentials_that_is_said_and_no_address_is_asked(monkeypatch):
+    for variable in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
+    with pytest.raises(forebay.InvalidError, match=r"no credentials were given; hint: .*SKIP_SIGN"):
+        forebay.FileFolder("s3://a-bucket/train", read_options={"deadline": 1e9})
+
+
+def test_a_machines_role_is_asked_for_where_that_is_said(s3, monkeypatch):
+    for variable in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
+    (port,) = free_ports(1)  # where nobody listens
+    told = {
+        "endpoint": s3.endpoint,
+        "allow_http": "true",
+        "metadata_endpoint": f"http://127.0.0.1:{port}",
+    }
+    with pytest.raises(forebay.Error) as caught:
+        forebay.FileFolder("s3://x/train", storage_options=told, read_options={"deadline": 1})
+    assert "no credentials were given" not in str(caught.value)
 
 
 def test_neighbours_in_a_shard_share_a_request(tmp_path, bucket, faulty_proxy):

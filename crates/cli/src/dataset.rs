@@ -27,6 +27,9 @@ pub(crate) struct DatasetArguments {
     /// The CSV or JSON lines file that names the samples
     #[arg(long, value_name = "FILE")]
     manifest: Option<String>,
+    /// The manifest may name files outside of the dataset, by .. or an absolute path
+    #[arg(long, requires = "manifest")]
+    allow_outside: bool,
     /// Which files count in class folders, such as .jpg,.png [default: all, as
     /// forebay.FileFolder has it]
     #[arg(
@@ -109,6 +112,7 @@ impl DatasetArguments {
         match (name, &self.manifest) {
             (LayoutName::Manifest, Some(manifest)) => Ok(Layout::Manifest {
                 manifest: manifest.clone(),
+                allow_outside: self.allow_outside,
             }),
             (LayoutName::Manifest, None) => Err(Failure::usage(
                 "--layout manifest without a manifest",
@@ -179,6 +183,12 @@ fn hint(error: &Error) -> Option<String> {
             "set the environment (for S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or \
              AWS_SKIP_SIGNATURE=true for a public bucket) or pass --storage-option"
         }
+        Error::NoCredentials { .. } => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (profiles in ~/.aws are not read); for \
+             a public bucket AWS_SKIP_SIGNATURE=true; for the role of a machine \
+             AWS_METADATA_ENDPOINT=http://169.254.169.254"
+        }
+        Error::Outside { .. } => "pass --allow-outside if the manifest can be trusted",
         Error::NoBucket { .. } => {
             "check the bucket's name, and the endpoint in AWS_ENDPOINT_URL or --storage-option"
         }
@@ -245,10 +255,13 @@ mod tests {
         assert_eq!(layout(&["a.tar"]), Layout::Tar);
         assert_eq!(layout(&["s3://b/{0..9}.tar"]), Layout::Tar);
         assert_eq!(layout(&["shards", "--layout", "tar"]), Layout::Tar);
-        let manifest = Layout::Manifest {
+        let manifest = |allow_outside| Layout::Manifest {
             manifest: "m.csv".to_owned(),
+            allow_outside,
         };
-        assert_eq!(layout(&["x", "--manifest", "m.csv"]), manifest);
+        assert_eq!(layout(&["x", "--manifest", "m.csv"]), manifest(false));
+        let outside = ["x", "--manifest", "m.csv", "--allow-outside"];
+        assert_eq!(layout(&outside), manifest(true));
         assert_eq!(layout(&["x", "--images"]), folders(Some(&IMAGES), false));
         assert_eq!(
             layout(&["x", "--extensions", ".jpg,png", "--allow-empty"]),

@@ -169,13 +169,21 @@ impl Disk {
         warnings: &Arc<Warnings>,
     ) -> Result<LogReader, String> {
         let index = dataset.index();
+        if !dataset.is_versioned() {
+            warnings.say(format!(
+                "the versions (ETag or Last-Modified) of some objects of {} are not known: what the \
+                 disk cache keeps of them is for this run only; hint: where a manifest leaves lengths \
+                 out, each object is asked for its version",
+                index.url()
+            ));
+        }
         let log = Log::open(LogSettings {
             dirs: self.settings.dirs.clone(),
             name: dataset.cache_name().to_owned(),
             about: index.url().to_owned(),
             subject: Subject {
                 dataset: dataset.cache_key(),
-                index: index.digest(),
+                index: dataset.digest(),
                 samples: index.len(),
                 dirs: 0,
             },

@@ -21,7 +21,7 @@ use crate::{Error, hash};
 pub const VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"FBYINDEX";
-const FIXED: usize = 72;
+pub(crate) const FIXED: usize = 72;
 const SECTION: usize = 32;
 
 /// The sections of the body, in the order of the head's table.
@@ -104,8 +104,8 @@ impl Head {
         bytes
     }
 
-    /// Reads and checks the head of a whole file; also gives where the body starts.
-    pub(crate) fn read(file: &[u8]) -> Result<(Self, usize), Error> {
+    /// The length that a file has according to its first [`FIXED`] bytes.
+    pub(crate) fn claimed_len(file: &[u8]) -> Result<u64, Error> {
         if file.get(..8) != Some(&MAGIC[..]) {
             return Err(Error::corrupt("it does not start as an index does"));
         }
@@ -116,7 +116,12 @@ impl Head {
                 expected: VERSION,
             });
         }
-        let file_len = number(file, 48)?;
+        number(file, 48)
+    }
+
+    /// Reads and checks the head of a whole file; also gives where the body starts.
+    pub(crate) fn read(file: &[u8]) -> Result<(Self, usize), Error> {
+        let file_len = Self::claimed_len(file)?;
         if file_len != file.len() as u64 {
             return Err(Error::Corrupt(format!(
                 "file is {} bytes, head says {file_len}",

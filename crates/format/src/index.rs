@@ -5,8 +5,8 @@
 //!                                                          ^ row i * width
 //! ```
 //!
-//! The bytes stay where they are, usually a memory map shared by all processes, so
-//! that opening costs the head and the class names whatever the number of samples.
+//! The bytes stay where they are, so that parsing costs the head and the class names
+//! whatever the number of samples.
 //! Every getter is total: a damaged file gives an error, never a wrong value.
 
 use std::fmt;
@@ -57,6 +57,15 @@ impl Index {
         }
         (index.url, index.layout, index.classes) = (url, layout, classes);
         Ok(index)
+    }
+
+    /// How many bytes of a file [`Index::claimed_len`] wants to see.
+    pub const START: usize = crate::head::FIXED;
+
+    /// The length of a whole index file according to its start: what is not of this length need
+    /// not be read.
+    pub fn claimed_len(start: &[u8]) -> Result<u64, Error> {
+        Head::claimed_len(start)
     }
 
     /// Checks every page.
@@ -166,10 +175,36 @@ impl Index {
     /// any object changed, and the same whatever else a listing has noted. Reads the names and
     /// columns of the whole index, some 20 bytes a sample; of a damaged one it is another hash.
     pub fn digest(&self) -> u64 {
+        self.hash_of(&[Part::Offsets, Part::Lengths, Part::Validators, Part::Names])
+    }
+
+    /// A hash of what each number stands for: objects, ranges, labels and class names in their
+    /// order. Two listings with the same hash number their samples alike, whatever else has
+    /// changed between them. Reads as much of the index as [`Index::digest`] does.
+    pub fn numbering(&self) -> u64 {
+        self.hash_of(&[
+            Part::Classes,
+            Part::Offsets,
+            Part::Lengths,
+            Part::Labels,
+            Part::Names,
+        ])
+    }
+
+    /// Whether the version of any sample's object is unknown: its validator is 0.
+    pub fn lacks_validators(&self) -> bool {
+        let column = self.head.sections[Part::Validators as usize].column;
+        if column.width == 0 {
+            return column.constant == 0 && !self.is_empty();
+        }
+        (0..self.len()).any(|sample| self.validator(sample).is_ok_and(|found| found == 0))
+    }
+
+    fn hash_of(&self, parts: &[Part]) -> u64 {
         let mut all = Xxh3::new();
         all.update(&self.head.samples.to_le_bytes());
         all.update(&[u8::from(self.head.ranged)]);
-        for part in [Part::Offsets, Part::Lengths, Part::Validators, Part::Names] {
+        for &part in parts {
             let section = &self.head.sections[part as usize];
             let (start, column) = (section.offset as usize, section.column);
             // A column of equal values has its one value in the head and no bytes.

@@ -227,6 +227,63 @@ fn the_digest_knows_objects_ranges_lengths_validators_and_order_and_nothing_else
 }
 
 #[test]
+fn the_numbering_is_what_each_number_stands_for() {
+    type Row = (&'static str, u64, u64, i64, u64);
+    let numbering = |mtime: i64, class: &str, rows: &[Row]| {
+        let mut builder = IndexBuilder::new("x", "x");
+        builder.class(class);
+        builder.directory("a", mtime);
+        for &(object, offset, length, label, validator) in rows {
+            let sample = Sample {
+                object,
+                offset,
+                length,
+                label,
+                validator,
+            };
+            builder.push(sample).unwrap();
+        }
+        Index::parse(builder.finish()).unwrap().numbering()
+    };
+    let (a, b) = (("a", 5, 1, 0, 9), ("b", 5, 2, 0, 9));
+    let base = numbering(1, "cat", &[a, b]);
+    assert_eq!(base, numbering(2, "cat", &[a, b]), "when it was listed");
+    let newer = [("a", 5, 1, 0, 8), ("b", 5, 2, 0, 7)];
+    assert_eq!(base, numbering(1, "cat", &newer), "versions of objects");
+    assert_ne!(base, numbering(1, "dog", &[a, b]), "a class");
+    for (what, other) in [
+        ("order", vec![b, a]),
+        ("fewer", vec![a]),
+        ("an object", vec![a, ("c", 5, 2, 0, 9)]),
+        ("an offset", vec![a, ("b", 6, 2, 0, 9)]),
+        ("a length", vec![a, ("b", 5, 3, 0, 9)]),
+        ("a label", vec![a, ("b", 5, 2, 1, 9)]),
+    ] {
+        assert_ne!(base, numbering(1, "cat", &other), "{what}");
+    }
+}
+
+#[test]
+fn one_object_of_unknown_version_is_noticed() {
+    let lacks = |validators: &[u64]| {
+        let mut builder = IndexBuilder::new("x", "x");
+        for &validator in validators {
+            let sample = Sample {
+                object: "a",
+                offset: 0,
+                length: 1,
+                label: 0,
+                validator,
+            };
+            builder.push(sample).unwrap();
+        }
+        Index::parse(builder.finish()).unwrap().lacks_validators()
+    };
+    assert!(lacks(&[0]) && lacks(&[0, 0]) && lacks(&[5, 0, 7]));
+    assert!(!lacks(&[]) && !lacks(&[5, 5]) && !lacks(&[5, 6]));
+}
+
+#[test]
 fn name_into_reuses_its_string() {
     let index = Index::parse(small()).unwrap();
     let mut name = String::with_capacity(64);

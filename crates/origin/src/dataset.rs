@@ -1,21 +1,22 @@
 //! A dataset that is open: its index, and the way to its bytes.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::IoSliceMut;
-use std::path::{Path, PathBuf};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_format::Index;
 use forebay_format::chunk::Identity;
 
-use crate::difference::Difference;
 use crate::group::{self, Group, Sink};
 use crate::index_file::IndexFile;
-use crate::listing::{self, Counter, Listing, Source};
+use crate::listing::Source;
 use crate::local::Local;
+use crate::opening::{Address, Opened, Opening};
 use crate::place::Place;
 use crate::remote::{Remote, Want};
-use crate::{DatasetSpec, Error, Layout, Progress, Refresh, braces};
+use crate::{DatasetSpec, Error, Progress};
 
 /// An open dataset; shared by all who read it.
 #[derive(Debug)]
@@ -30,6 +31,9 @@ pub struct Dataset {
     number: u32,
     name: String,
     key: u64,
+    /// Stands for the version of objects whose version is unknown, if there are any: no other
+    /// opening has the same.
+    this_opening: Option<NonZeroU64>,
 }
 
 /// How many datasets this process has opened, and views of them it has made.
@@ -62,45 +66,13 @@ impl Reader {
     }
 }
 
-/// What opening a dataset took.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Opened {
-    /// There was no index: it was built.
-    pub built: bool,
-    /// There was an index and the dataset was listed again: how it differs.
-    pub refreshed: Option<Difference>,
-    /// There was an index of no use, for this reason: it was built anew.
-    pub rebuilt_because_corrupt: Option<String>,
-    /// The index could not be kept, for this reason: it is in memory only.
-    pub warning: Option<String>,
-    /// The index file, if it is kept.
-    pub index_path: Option<PathBuf>,
-}
-
-impl Opened {
-    fn listed(&self) -> bool {
-        self.built || self.refreshed.is_some() || self.rebuilt_because_corrupt.is_some()
-    }
-}
-
 impl Dataset {
     /// Opens a dataset; lists it if it has no index or `spec.refresh` says so. Blocks,
     /// and must not be called from an async task.
     pub fn open(spec: &DatasetSpec, progress: &dyn Progress) -> Result<Self, Error> {
-        let (root, shards) = match spec.layout {
-            Layout::Tar => braces::split(&spec.url)?,
-            _ => (spec.url.clone(), None),
-        };
-        let place = Place::parse(&root)?;
-        let mut reader = Reader::open(&place, spec)?;
-        let root_url = place.show();
-        let url = match &shards {
-            Some(_) => crate::redact(&spec.url),
-            None => root_url.clone(),
-        };
-        // A pattern is kept as it was written, so the root joins the key beside the endpoint.
-        let store = format!("{root_url} {}", reader.identity());
-        let file = IndexFile::new(spec.index_dir.clone(), &url, &spec.layout.tag(), &store);
+        let address = Address::new(spec)?;
+        let reader = Reader::open(&address.place, spec)?;
+        let file = address.file(spec, reader.identity());
         let source = match &reader {
             Reader::Local(local) => Source::Local(local),
             Reader::Remote(remote) => Source::Remote(remote),
@@ -108,28 +80,59 @@ impl Dataset {
         let opening = Opening {
             spec,
             file: &file,
-            url: &url,
-            shards,
+            address: &address,
             source,
             progress,
         };
         let (index, opened) = opening.index().map_err(Error::while_listing)?;
-        if opened.listed() {
+        let reader = if opened.listed() {
             // A listing has a runtime of its own, and pooled connections do not outlive it.
-            reader = Reader::open(&place, spec)?;
-        }
+            Reader::open(&address.place, spec)?
+        } else {
+            reader
+        };
+        Ok(Self::new(
+            spec,
+            &address,
+            &file,
+            reader,
+            Arc::new(index),
+            opened,
+        ))
+    }
+
+    /// Opens a dataset with the index that another opening of the same spec has: numbers then
+    /// mean the same, whatever became of the dataset and of its index file. Reads nothing.
+    pub fn open_with(spec: &DatasetSpec, index: Arc<Index>) -> Result<Self, Error> {
+        let address = Address::new(spec)?;
+        let reader = Reader::open(&address.place, spec)?;
+        let file = address.file(spec, reader.identity());
+        let opened = Opened::default();
+        Ok(Self::new(spec, &address, &file, reader, index, opened))
+    }
+
+    fn new(
+        spec: &DatasetSpec,
+        address: &Address,
+        file: &IndexFile,
+        reader: Reader,
+        index: Arc<Index>,
+        opened: Opened,
+    ) -> Self {
         let (name, key) = file.name();
-        Ok(Self {
+        let number = next_number();
+        Self {
             name: name.to_owned(),
             key,
-            index: Arc::new(index),
+            this_opening: index.lacks_validators().then(|| never_again(number)),
+            index,
             reader,
             coalesce_gap: spec.read.coalesce_gap,
             requests_in_flight: spec.read.requests_in_flight.max(1),
             opened,
-            root: root_url,
-            number: next_number(),
-        })
+            root: address.root.clone(),
+            number,
+        }
     }
 
     /// A number that no other open dataset of this process has: the same files opened
@@ -155,10 +158,39 @@ impl Dataset {
             name.push('\n');
             name.push_str(&self.index.offset(sample)?.to_string());
         }
+        // Bytes of an object whose version is unknown may be other ones the next time: what is
+        // kept of them must not be found by a later opening.
+        let unknown = self.this_opening.map_or(0, NonZeroU64::get);
         Ok(Identity {
             key: forebay_format::hash(name.as_bytes()),
-            validator: self.index.validator(sample)?,
+            validator: match self.index.validator(sample)? {
+                0 => unknown,
+                validator => validator,
+            },
         })
+    }
+
+    /// Whether what is kept of it on disk is of use to later openings, whole: not if the version
+    /// of any object is unknown.
+    pub fn is_versioned(&self) -> bool {
+        self.this_opening.is_none()
+    }
+
+    /// A hash of all samples' identities: another as soon as any of them changed, and another at
+    /// each opening if the version of any object is unknown.
+    pub fn digest(&self) -> u64 {
+        let digest = self.index.digest();
+        match self.this_opening {
+            None => digest,
+            Some(opening) => {
+                forebay_format::hash([digest, opening.get()].map(u64::to_le_bytes).as_flattened())
+            }
+        }
+    }
+
+    /// A hash of what each sample's number stands for: see [`DatasetSpec::numbering`].
+    pub fn numbering(&self) -> u64 {
+        self.index.numbering()
     }
 
     /// Where a sample comes from: the path or url of its object.
@@ -265,80 +297,10 @@ impl Dataset {
     }
 }
 
-/// The steps from a spec to an index.
-struct Opening<'a> {
-    spec: &'a DatasetSpec,
-    file: &'a IndexFile,
-    url: &'a str,
-    shards: Option<Vec<String>>,
-    source: Source<'a>,
-    progress: &'a dyn Progress,
-}
-
-impl Opening<'_> {
-    fn index(self) -> Result<(Index, Opened), Error> {
-        let path = self.file.path().map(Path::to_owned);
-        let mut opened = Opened {
-            index_path: path,
-            ..Opened::default()
-        };
-        if let Ok(Some(index)) = self.file.load()
-            && self.is_good(&index)
-        {
-            return Ok((index, opened));
-        }
-        let _lock = self.file.lock();
-        // Whoever had the lock may have built what is wanted.
-        let old = match self.file.load() {
-            Ok(Some(index)) if self.is_good(&index) => return Ok((index, opened)),
-            Ok(Some(index)) if index.verify().is_ok() => Some(index),
-            Ok(None) => {
-                opened.built = true;
-                None
-            }
-            Ok(Some(index)) => {
-                opened.rebuilt_because_corrupt =
-                    index.verify().err().map(|error| error.to_string());
-                None
-            }
-            Err(reason) => {
-                opened.rebuilt_because_corrupt = Some(reason);
-                None
-            }
-        };
-        let tag = self.spec.layout.tag();
-        let listing = Listing {
-            source: self.source,
-            layout: &self.spec.layout,
-            url: self.url,
-            tag: &tag,
-            shards: self.shards,
-            old: old.as_ref(),
-            progress: &Counter::new(self.progress),
-        };
-        let builder = listing.run()?;
-        let (index, warning) = self.file.save(builder)?;
-        if let Some(warning) = warning {
-            tracing::warn!("{warning}");
-            opened.index_path = None;
-            opened.warning = Some(warning);
-        }
-        if let Some(old) = &old {
-            opened.refreshed = Some(Difference::between(old, &index)?);
-        }
-        Ok((index, opened))
-    }
-
-    /// Whether an index can be used as it is.
-    fn is_good(&self, index: &Index) -> bool {
-        match (self.spec.refresh, &self.source) {
-            (Refresh::Never, _) | (Refresh::Auto, Source::Remote(_)) => true,
-            (Refresh::Always, _) => false,
-            (Refresh::Auto, Source::Local(root)) => {
-                listing::is_stale(root.fd(), index).is_ok_and(|stale| !stale)
-            }
-        }
-    }
+/// A number that no other opening of any process has had, nor will have.
+fn never_again(number: u32) -> NonZeroU64 {
+    let random = RandomState::new().hash_one((std::process::id(), number));
+    NonZeroU64::new(random).unwrap_or(NonZeroU64::MIN)
 }
 
 fn wrong_read() -> Error {

@@ -34,6 +34,12 @@ pub enum Error {
         /// The root.
         path: String,
     },
+    /// A bucket that has nothing beneath the root.
+    #[error("{url}: no object has a name that begins so")]
+    NoSuchPrefix {
+        /// The dataset's root.
+        url: String,
+    },
     /// No class folder. The words are torchvision's.
     #[error("Couldn't find any class folder in {url}.")]
     NoClasses {
@@ -121,6 +127,12 @@ pub enum Error {
         /// The store's answer.
         cause: String,
     },
+    /// There is nothing to sign requests with.
+    #[error("{url}: no credentials were given")]
+    NoCredentials {
+        /// The dataset's root.
+        url: String,
+    },
     /// There is no such bucket.
     #[error("bucket of {url} does not exist")]
     NoBucket {
@@ -164,6 +176,24 @@ pub enum Error {
         line: u64,
         /// What is wrong there.
         what: String,
+    },
+    /// A manifest that names a file outside of the dataset's root.
+    #[error(
+        "{manifest}, line {line}: {path} is absolute or has .. in it, so it may lie outside of the dataset"
+    )]
+    Outside {
+        /// The manifest.
+        manifest: String,
+        /// Counted from 1.
+        line: u64,
+        /// What it names there.
+        path: String,
+    },
+    /// The dataset's index was replaced by one that numbers samples otherwise.
+    #[error("{url}: samples have other numbers than when the dataset was first opened")]
+    Renumbered {
+        /// The dataset's root.
+        url: String,
     },
     /// An archive that cannot be read.
     #[error("{shard}, offset {offset}: {what}")]
@@ -254,9 +284,11 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Index(error) => error.kind(),
-            Self::Size { .. } | Self::Changed { .. } | Self::Missing { .. } | Self::Tar { .. } => {
-                Kind::Corrupt
-            }
+            Self::Size { .. }
+            | Self::Changed { .. }
+            | Self::Missing { .. }
+            | Self::Renumbered { .. }
+            | Self::Tar { .. } => Kind::Corrupt,
             Self::Unavailable { .. } => Kind::Unavailable,
             Self::Io { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => Kind::Corrupt,
@@ -296,6 +328,18 @@ impl Error {
             Self::Denied { .. } => {
                 "set storage_options= or the environment (for S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
                  or AWS_SKIP_SIGNATURE=true for a public bucket)"
+            }
+            Self::NoCredentials { .. } => {
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass them in storage_options= \
+                 (profiles in ~/.aws are not read); for a public bucket AWS_SKIP_SIGNATURE=true; for the \
+                 role of a machine AWS_METADATA_ENDPOINT=http://169.254.169.254"
+            }
+            Self::NoSuchPrefix { .. } => {
+                "check what comes after the bucket's name: upper and lower case differ"
+            }
+            Self::Outside { .. } => "pass allow_outside=True if the manifest can be trusted",
+            Self::Renumbered { .. } => {
+                "the dataset has changed and was listed again: open it anew in every process"
             }
             Self::NoBucket { .. } => {
                 "check the bucket's name, and the endpoint in storage_options= or AWS_ENDPOINT_URL"

@@ -10,7 +10,7 @@ use std::ops::Range;
 use forebay_format::Index;
 
 /// Takes the bytes of one sample. Bytes may come in any pieces; after a retry some may
-/// come again, the same as before.
+/// come again, and then those that come last are the ones that count.
 pub trait Sink: Send {
     /// `bytes` belong at `offset` of the sample.
     fn write(&mut self, offset: u64, bytes: &[u8]);

@@ -1,27 +1,29 @@
 //! The index file of a dataset: found, locked, replaced.
 //!
 //! ```text
-//! ~/.cache/forebay/index/train-0f3a..9c.index       mapped by every process
+//! ~/.cache/forebay/index/train-0f3a..9c.index       read by every process
+//!                        train-0f3a..9c.previous    the one before, if it numbered otherwise
 //!                        train-0f3a..9c.lock        held by the one that lists
 //!                        .tmpXXXX                   being written, renamed when whole
 //! ```
 //!
-//! A reader sees the old file or the new one, never a part. The lock only saves the
-//! work of listing twice: it belongs to an open file, so it goes when its process
-//! does, and a cache that cannot lock works without.
+//! A reader sees the old file or the new one, never a part. It reads and checks all of it
+//! into memory of its own: pages of a mapped file are gone when somebody cuts the file, or
+//! when another host replaces it on NFS, and whoever touches them then is killed. Forked
+//! processes share that memory. The lock only saves the work of listing twice: it belongs to
+//! an open file, so it goes when its process does, and a cache that cannot lock works without.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use forebay_format::{Error as IndexError, Index, IndexBuilder, hash};
+use rustix::io::Errno;
 
 use crate::Error;
-use crate::map::map;
 
-/// Index files up to this size are checked whole when opened, which takes some 5 ms;
-/// larger ones page by page as they are used.
-const VERIFIED_AT_OPEN: u64 = 64 << 20;
+/// How often a file that was replaced on a network file system while it was read is opened anew.
+const TRIES: usize = 3;
 
 #[derive(Debug)]
 pub(crate) struct IndexFile {
@@ -71,40 +73,57 @@ impl IndexFile {
 
     /// The index, or `None` if there is no file, or why the file is of no use.
     pub(crate) fn load(&self) -> Result<Option<Index>, String> {
-        let Some(path) = &self.path else {
-            return Ok(None);
-        };
-        let map = match map(path) {
-            Ok(map) => map,
+        self.path.as_ref().map_or(Ok(None), |path| self.read(path))
+    }
+
+    /// The index that the present one replaced, if it numbered samples otherwise: for processes
+    /// of a job that began with it.
+    pub(crate) fn load_previous(&self) -> Option<Index> {
+        self.read(&previous(self.path.as_ref()?)).ok().flatten()
+    }
+
+    fn read(&self, path: &Path) -> Result<Option<Index>, String> {
+        let bytes = match read_whole(path) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(format!("{}: {error}", path.display())),
         };
-        let read = || {
-            let index = Index::parse(map)?;
-            if index.file_len() <= VERIFIED_AT_OPEN {
-                index.verify()?;
-            }
+        let parse = || {
+            let index = Index::parse(bytes)?;
+            index.verify()?;
             Ok(index)
         };
-        let index = read().map_err(|error: IndexError| format!("{}: {error}", path.display()))?;
+        let index = parse().map_err(|error: IndexError| format!("{}: {error}", path.display()))?;
         // Another dataset with the same key is as good as no index.
         Ok((index.url() == self.url && index.layout() == self.layout).then_some(index))
     }
 
-    /// Puts a new index in place and opens it. If that cannot be, the index is kept
-    /// in memory, and the reason is given as well.
-    pub(crate) fn save(&self, builder: IndexBuilder) -> Result<(Index, Option<String>), Error> {
-        let Some(path) = &self.path else {
-            let reason = "no cache folder: set FOREBAY_CACHE, XDG_CACHE_HOME or HOME";
-            return Ok((Index::parse(builder.finish())?, Some(reason.to_owned())));
+    /// Puts a new index in place of `old`. If that cannot be, the index is kept in memory
+    /// only, and the reason is given as well.
+    pub(crate) fn save(
+        &self,
+        builder: IndexBuilder,
+        old: Option<&Index>,
+    ) -> Result<(Index, Option<String>), Error> {
+        let bytes = builder.finish();
+        let kept = match &self.path {
+            None => Err("no cache folder: set FOREBAY_CACHE, XDG_CACHE_HOME or HOME".to_owned()),
+            Some(path) => write(path, &bytes)
+                .map_err(|error| format!("index cannot be kept in {}: {error}", path.display()))
+                .map(|file| (file, path)),
         };
-        match replace(path, &builder) {
-            Ok(index) => Ok((index, None)),
-            Err(error) => {
-                let reason = format!("index cannot be kept in {}: {error}", path.display());
-                Ok((Index::parse(builder.finish())?, Some(reason)))
+        let index = Index::parse(bytes)?;
+        let placed = kept.and_then(|(file, path)| {
+            if old.is_some_and(|old| old.numbering() != index.numbering()) {
+                set_aside(path);
             }
-        }
+            let placed = file.persist(path);
+            placed.map_err(|error| {
+                let error = error.error;
+                format!("index cannot be kept in {}: {error}", path.display())
+            })
+        });
+        Ok((index, placed.err()))
     }
 
     /// Waits until no other process lists this dataset. `None` if the cache cannot lock.
@@ -128,13 +147,61 @@ impl Drop for Lock {
     }
 }
 
-fn replace(path: &Path, builder: &IndexBuilder) -> Result<Index, Box<dyn std::error::Error>> {
+/// All bytes of a file, if there is memory for them.
+fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    let read = || {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        let mut bytes = Vec::with_capacity(Index::START);
+        (&file).take(Index::START as u64).read_to_end(&mut bytes)?;
+        match Index::claimed_len(&bytes) {
+            Ok(claimed) if claimed == length => {
+                // One byte more: without it the end of the file makes a full vector double.
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                bytes.try_reserve_exact(length.saturating_add(1))?;
+                file.read_to_end(&mut bytes)?;
+            }
+            // A length that somebody made up takes no memory.
+            Ok(claimed) => {
+                let what = format!("index is corrupt: file is {length} bytes, head says {claimed}");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            Err(_) => {} // the parser says why
+        }
+        Ok(bytes)
+    };
+    let mut tries = 1;
+    loop {
+        match read() {
+            // Another host has replaced it: the name leads to the new one.
+            Err(error) if is_stale(&error) && tries < TRIES => tries += 1,
+            result => return result,
+        }
+    }
+}
+
+fn is_stale(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::STALE.raw_os_error())
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<tempfile::NamedTempFile, Box<dyn std::error::Error>> {
     let folder = path.parent().ok_or("no folder")?;
     fs::create_dir_all(folder)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    builder.write_to(&mut file)?;
-    file.persist(path)?;
-    Ok(Index::parse(map(path)?)?)
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// Gives the file that is about to be replaced another name as well. Where that cannot be, those
+/// who would have needed it get an error instead.
+fn set_aside(path: &Path) {
+    let previous = previous(path);
+    let _ = fs::remove_file(&previous);
+    let _ = fs::hard_link(path, &previous);
+}
+
+fn previous(path: &Path) -> PathBuf {
+    path.with_extension("previous")
 }
 
 fn default_folder() -> Option<PathBuf> {

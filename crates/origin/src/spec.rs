@@ -14,6 +14,8 @@ use crate::place::redact;
 pub struct DatasetSpec {
     /// A path, or a `file://`, `s3://`, `gs://`, `az://`, `http://` or `https://` url.
     pub url: String,
+    /// More shards after those of `url`, in this order; for [`Layout::Tar`].
+    pub more_shards: Vec<String>,
     /// How samples lie in it.
     pub layout: Layout,
     /// Settings of the object store, named as `object_store` names them; they win
@@ -24,6 +26,9 @@ pub struct DatasetSpec {
     pub index_dir: Option<PathBuf>,
     /// When to list again.
     pub refresh: Refresh,
+    /// What [`Dataset::numbering`](crate::Dataset::numbering) must be: opening a dataset whose
+    /// samples have other numbers by now is an error.
+    pub numbering: Option<u64>,
     /// How to read objects.
     pub read: ReadSettings,
 }
@@ -33,10 +38,12 @@ impl DatasetSpec {
     pub fn new(url: impl Into<String>, layout: Layout) -> Self {
         Self {
             url: url.into(),
+            more_shards: Vec::new(),
             layout,
             storage_options: BTreeMap::new(),
             index_dir: None,
             refresh: Refresh::Auto,
+            numbering: None,
             read: ReadSettings::default(),
         }
     }
@@ -46,6 +53,7 @@ impl fmt::Debug for DatasetSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DatasetSpec")
             .field("url", &redact(&self.url))
+            .field("more_shards", &self.more_shards.len())
             .field("layout", &self.layout)
             .field(
                 "storage_options",
@@ -53,6 +61,7 @@ impl fmt::Debug for DatasetSpec {
             )
             .field("index_dir", &self.index_dir)
             .field("refresh", &self.refresh)
+            .field("numbering", &self.numbering)
             .field("read", &self.read)
             .finish()
     }
@@ -74,9 +83,11 @@ pub enum Layout {
         /// A path or url; a relative path is looked for in the dataset, then in the
         /// working directory.
         manifest: String,
+        /// Whether it may name files outside of the dataset's root, by `..` or an absolute path.
+        allow_outside: bool,
     },
     /// WebDataset tar shards: the url of one, a pattern with `{0000..0146}` or
-    /// `{a,b}`, or a folder of `*.tar`.
+    /// `{a,b}`, or a folder of `*.tar`; with [`DatasetSpec::more_shards`] a list of these.
     Tar,
 }
 
@@ -94,7 +105,18 @@ impl Layout {
             } => {
                 format!("class-folders {} {allow_empty}", extensions.join(","))
             }
-            Self::Manifest { manifest } => format!("manifest {}", redact(manifest)),
+            // An index that was built without the check must not stand in for one with it.
+            Self::Manifest {
+                manifest,
+                allow_outside,
+            } => {
+                let tag = if *allow_outside {
+                    "manifest"
+                } else {
+                    "manifest-inside"
+                };
+                format!("{tag} {}", redact(manifest))
+            }
             Self::Tar => "tar".to_owned(),
         }
     }
@@ -119,7 +141,7 @@ pub struct ReadSettings {
     pub requests_in_flight: usize,
     /// Bytes asked for at a time.
     pub bytes_in_flight: u64,
-    /// For one read with all its retries.
+    /// How long a read may go without progress, retries and waits included.
     pub deadline: Duration,
     /// The wait before the first retry; doubled for each further one, with jitter.
     pub backoff: Duration,

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{age, names, open, read, spec, tree};
-use forebay_origin::{Dataset, DatasetSpec, Difference, Layout};
+use forebay_origin::{Dataset, DatasetSpec, Difference, Error, Layout};
 use tempfile::tempdir;
 
 fn manifest(root: &Path, cache: &Path, name: &str) -> DatasetSpec {
@@ -15,6 +15,7 @@ fn manifest(root: &Path, cache: &Path, name: &str) -> DatasetSpec {
         cache,
         Layout::Manifest {
             manifest: name.to_owned(),
+            allow_outside: false,
         },
     )
 }
@@ -113,4 +114,41 @@ fn a_manifest_may_lie_elsewhere() {
     fs::write(&path, "{\"path\":\"a\"}\n").unwrap();
     let dataset = open(&manifest(root.path(), cache.path(), path.to_str().unwrap()));
     assert_eq!(read(&dataset, 0).unwrap(), b"a");
+}
+
+#[test]
+fn a_manifest_names_files_outside_of_the_dataset_only_where_that_is_allowed() {
+    let (root, cache) = (tempdir().unwrap(), tempdir().unwrap());
+    tree(root.path(), &["secret", "data/a", "data/..b", "data/c../d"]);
+    let (data, secret) = (root.path().join("data"), root.path().join("secret"));
+    let path = root.path().join("m.csv");
+    let mut spec = manifest(&data, cache.path(), path.to_str().unwrap());
+    for outside in [
+        "../secret",
+        "x/../../secret",
+        secret.to_str().unwrap(),
+        "..",
+    ] {
+        fs::write(&path, format!("path\na\n{outside}\n")).unwrap();
+        let error = Dataset::open(&spec, &()).unwrap_err();
+        assert!(matches!(error, Error::Outside { line: 3, .. }), "{error}");
+        assert!(error.hint().unwrap().contains("allow_outside=True"));
+    }
+    fs::write(&path, "path\n..b\nc../d\n./a\n").unwrap();
+    assert_eq!(open(&spec).index().len(), 3, "these lie in it");
+
+    let allow = |allow| Layout::Manifest {
+        manifest: path.to_str().unwrap().to_owned(),
+        allow_outside: allow,
+    };
+    fs::write(&path, format!("path\n../secret\n{}\n", secret.display())).unwrap();
+    age(root.path());
+    spec.layout = allow(true);
+    let dataset = open(&spec);
+    assert_eq!(read(&dataset, 0).unwrap(), b"secret");
+    assert_eq!(read(&dataset, 1).unwrap(), b"secret");
+    // The index that this has left is none for those who do not allow it.
+    spec.layout = allow(false);
+    let error = Dataset::open(&spec, &()).unwrap_err();
+    assert!(matches!(error, Error::Outside { line: 2, .. }), "{error}");
 }

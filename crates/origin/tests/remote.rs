@@ -232,15 +232,17 @@ async fn a_wrong_bucket_is_named() {
 }
 
 #[tokio::test]
-async fn an_empty_prefix_has_no_classes() {
+async fn a_prefix_that_matches_nothing_says_so() {
     let (server, cache) = (Server::new(), tempdir().unwrap());
+    server.put("Train/a/1", "x");
     let error = open(&s3(&server, cache.path(), folders()))
         .await
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "Couldn't find any class folder in s3://bucket/train."
+        "s3://bucket/train: no object has a name that begins so"
     );
+    assert!(error.hint().unwrap().contains("upper and lower case"));
 }
 
 #[tokio::test]
@@ -391,6 +393,7 @@ async fn a_web_server_that_cannot_list_asks_for_a_manifest() {
     server.put("data/x/2.bin", content(70));
     spec.layout = Layout::Manifest {
         manifest: "list.csv".to_owned(),
+        allow_outside: false,
     };
     let dataset = open(&spec).await.unwrap();
     assert_eq!(dataset.index().classes(), ["ant", "cat"]);
@@ -415,6 +418,7 @@ async fn a_manifest_of_a_bucket_may_name_parts_of_objects() {
         cache.path(),
         Layout::Manifest {
             manifest: "m.jsonl".to_owned(),
+            allow_outside: false,
         },
     );
     spec.read.coalesce_gap = 60;
@@ -438,6 +442,7 @@ async fn a_bucket_that_has_no_such_manifest_says_so() {
     let (server, cache) = (Server::new(), tempdir().unwrap());
     let layout = Layout::Manifest {
         manifest: "nowhere.csv".to_owned(),
+        allow_outside: false,
     };
     let error = open(&s3(&server, cache.path(), layout)).await.unwrap_err();
     assert_eq!(

@@ -363,3 +363,42 @@ fn a_truncated_shard_in_a_bucket_is_named() {
         "s3://bucket/s/0.tar, offset 0: archive of 3000 bytes is cut off in member \"a.jpg\""
     );
 }
+
+#[test]
+fn shards_of_a_list_come_in_its_order_from_wherever_they_are() {
+    let (root, cache) = (tempdir().unwrap(), tempdir().unwrap());
+    fs::create_dir_all(root.path().join("x/y")).unwrap();
+    let server = Server::new();
+    let mut urls = [Vec::new(), Vec::new()];
+    for shard in ["x/2.tar", "x/y/1.tar", "x/2.tar", "3.tar"] {
+        let bytes = archive(&[("k.txt", shard.as_bytes())]);
+        fs::write(root.path().join(shard), &bytes).unwrap();
+        server.put(&format!("train/{shard}"), bytes);
+        urls[0].push(root.path().join(shard).to_str().unwrap().to_owned());
+        urls[1].push(format!("s3://bucket/train/{shard}"));
+    }
+    let expected = ["x/2.tar", "x/y/1.tar", "x/2.tar", "3.tar"];
+    let [local, remote] = urls;
+    let mut spec = spec(&local[0], cache.path(), Layout::Tar);
+    spec.more_shards = local[1..].to_vec();
+    let dataset = open(&spec);
+    let texts: Vec<_> = (0..4)
+        .map(|i| sample(&read(&dataset, i).unwrap())["k.txt"].clone())
+        .collect();
+    assert_eq!(texts, expected.map(|shard| shard.as_bytes().to_vec()));
+    assert!(dataset.path(1).unwrap().ends_with("/x/y/1.tar"));
+    // Another list is another index.
+    spec.more_shards.pop();
+    let shorter = open(&spec);
+    assert!(shorter.opened().built);
+    assert_eq!(shorter.index().len(), 3);
+
+    let mut spec = bucket(&server, cache.path(), &remote[0]);
+    spec.more_shards = remote[1..].to_vec();
+    let dataset = open(&spec);
+    assert_eq!(names(&dataset), expected);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let read = runtime.block_on(fetch(&dataset, &[3, 1])).unwrap();
+    assert_eq!(sample(&read[0])["k.txt"], b"3.tar");
+    assert_eq!(sample(&read[1])["k.txt"], b"x/y/1.tar");
+}

@@ -23,18 +23,29 @@ const THREADS: usize = 8;
 /// Length and validator of each file.
 type Facts = HashMap<String, (u64, u64)>;
 
-pub(crate) fn list(listing: &Listing<'_>, manifest: &str) -> Result<IndexBuilder, Error> {
+pub(crate) fn list(
+    listing: &Listing<'_>,
+    manifest: &str,
+    allow_outside: bool,
+) -> Result<IndexBuilder, Error> {
     let mut builder = listing.builder();
+    let parse = |bytes: &[u8]| {
+        let rows = parse(manifest, bytes)?;
+        if !allow_outside {
+            check_inside(manifest, &rows)?;
+        }
+        Ok::<_, Error>(rows)
+    };
     let (rows, facts) = match &listing.source {
         Source::Local(local) => {
             let (path, bytes) = read_local(local.path(), manifest)?;
             watch(&mut builder, &path);
-            let rows = parse(manifest, &bytes)?;
+            let rows = parse(&bytes)?;
             let facts = stat_all(listing, local.fd(), &rows)?;
             (rows, facts)
         }
         Source::Remote(remote) => block_on(async {
-            let rows = parse(manifest, &read_remote(remote, manifest).await?)?;
+            let rows = parse(&read_remote(remote, manifest).await?)?;
             let facts = ask(listing, remote, &rows).await?;
             Ok((rows, facts))
         })?,
@@ -90,6 +101,20 @@ fn build(
     Ok(builder)
 }
 
+/// An error for the first path that leads out of the dataset's root: whoever wrote the manifest
+/// need not be one who may choose among all files that this process can read.
+fn check_inside(manifest: &str, rows: &[Row]) -> Result<(), Error> {
+    let leaves =
+        |row: &&Row| row.path.starts_with('/') || row.path.split('/').any(|folder| folder == "..");
+    rows.iter().find(leaves).map_or(Ok(()), |row| {
+        Err(Error::Outside {
+            manifest: crate::redact(manifest),
+            line: row.line,
+            path: row.path.clone(),
+        })
+    })
+}
+
 /// The classes, if a label is a name; else none.
 fn classes(rows: &[Row]) -> Vec<String> {
     if !rows.iter().any(|row| matches!(row.label, Label::Name(_))) {
@@ -143,7 +168,7 @@ async fn read_remote(remote: &Remote, manifest: &str) -> Result<Vec<u8>, Error> 
         .strip_prefix(remote.url())
         .and_then(|rest| rest.strip_prefix('/'))
     {
-        return Ok(remote.read_whole(name).await?.into());
+        return remote.read_whole(name).await;
     }
     match Place::parse(manifest)? {
         Place::Remote(_) => Err(Error::url(
@@ -156,7 +181,7 @@ async fn read_remote(remote: &Remote, manifest: &str) -> Result<Vec<u8>, Error> 
         Place::Local(path) if path.exists() => {
             std::fs::read(&path).map_err(|error| Error::io(path.display().to_string(), error))
         }
-        Place::Local(_) => Ok(remote.read_whole(manifest).await?.into()),
+        Place::Local(_) => remote.read_whole(manifest).await,
     }
 }
 

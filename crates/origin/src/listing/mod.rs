@@ -23,6 +23,7 @@ use crate::remote::Remote;
 use crate::{Error, Layout, Progress};
 
 /// Where to list.
+#[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Local(&'a Local),
     Remote(&'a Remote),
@@ -37,7 +38,7 @@ pub(crate) struct Listing<'a> {
     /// The layout's tag for the index.
     pub(crate) tag: &'a str,
     /// Shards named one by one, for [`Layout::Tar`].
-    pub(crate) shards: Option<Vec<String>>,
+    pub(crate) shards: Option<&'a [String]>,
     /// The index before, whose unchanged archives need no second look.
     pub(crate) old: Option<&'a Index>,
     pub(crate) progress: &'a Counter<'a>,
@@ -56,7 +57,10 @@ impl Listing<'_> {
                     Source::Remote(remote) => bucket_folders::list(self, remote, &rules),
                 }
             }
-            Layout::Manifest { manifest } => manifest::list(self, manifest),
+            Layout::Manifest {
+                manifest,
+                allow_outside,
+            } => manifest::list(self, manifest, *allow_outside),
             Layout::Tar => shards::list(self),
         }?;
         self.progress.done();

@@ -106,7 +106,7 @@ fn local_shards(
     builder: &mut IndexBuilder,
 ) -> Result<Vec<Object>, Error> {
     let mut shards = Vec::new();
-    if let Some(names) = &listing.shards {
+    if let Some(names) = listing.shards {
         for name in names {
             let stat = rustix::fs::statat(root, name.as_str(), AtFlags::empty());
             let stat = stat.map_err(|error| Error::io(name.as_str(), error))?;
@@ -154,8 +154,8 @@ fn local_shards(
 }
 
 async fn remote_shards(listing: &Listing<'_>, remote: &Remote) -> Result<Vec<Object>, Error> {
-    if let Some(names) = &listing.shards {
-        return remote.heads(names.clone(), |_| {}).await;
+    if let Some(names) = listing.shards {
+        return remote.heads(names.to_vec(), |_| {}).await;
     }
     let mut shards = remote.list(|_| {}).await?;
     shards.retain(|object| object.name.to_ascii_lowercase().ends_with(".tar"));
@@ -178,7 +178,11 @@ fn scan_local(
     std::thread::scope(|scope| {
         for _ in 0..THREADS.min(shards.len()) {
             scope.spawn(|| {
-                while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(shard) = shards.get(at) else {
+                        return;
+                    };
                     let samples = recall(known, shard).map_or_else(|| scan_file(root, shard), Ok);
                     if let Ok(samples) = &samples {
                         listing.progress.add(samples.len() as u64);
@@ -186,7 +190,7 @@ fn scan_local(
                     let mut done = done
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner);
-                    done.push((shard.name.clone(), samples));
+                    done.push((at, samples));
                 }
             });
         }
@@ -194,12 +198,13 @@ fn scan_local(
     let done = done
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
+    // By place, not by name: a list may name a shard twice.
     let mut done: HashMap<_, _> = done.into_iter().collect();
-    let take = |shard: Object| {
-        let samples = done.remove(&shard.name).unwrap_or_else(|| Ok(Vec::new()))?;
+    let take = |(at, shard): (usize, Object)| {
+        let samples = done.remove(&at).unwrap_or_else(|| Ok(Vec::new()))?;
         Ok(Scanned { shard, samples })
     };
-    shards.into_iter().map(take).collect()
+    shards.into_iter().enumerate().map(take).collect()
 }
 
 fn scan_file(root: &OwnedFd, shard: &Object) -> Result<Vec<Range<u64>>, Error> {

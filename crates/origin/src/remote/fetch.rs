@@ -7,11 +7,14 @@
 //! GET -> nothing for hedge_after -> second GET; whoever ends first wins  hedged
 //! ```
 //!
-//! Each response is checked before its first byte is used: ETag against the index,
-//! size against the index. Bytes a retry brings again are the same bytes.
+//! Each response is checked before its first byte is used: version and size against the
+//! index, and against the response before. Where a server does not tell versions apart, no
+//! two responses are joined: a retry begins at the beginning, and of two requests the one
+//! that brings a byte goes on alone.
 
+use std::collections::hash_map::Entry;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::PoisonError;
 
 use bytes::Bytes;
 use forebay_format::hash;
@@ -21,6 +24,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStoreExt as _};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::retry::{Fault, Patience};
+use super::version::{Seen, version};
 use super::{Remote, UNIT};
 use crate::Error;
 
@@ -63,14 +67,12 @@ impl Remote {
         let _request = self.requests.acquire().await;
         let _bytes = self.bytes.acquire_many(units as u32).await;
         let mut patience = Patience::new(&self.settings, self.show(&want.name));
-        let etag = OnceLock::new();
+        let seen = Seen::default();
         let mut received = 0;
         loop {
-            let attempt = self.attempt(want, &etag, &mut received, &patience, &mut deliver);
-            let fault = match timeout_at(patience.end(), attempt).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(fault)) => fault,
-                Err(_) => return Err(patience.over()),
+            let attempt = self.attempt(want, &seen, &mut received, &mut patience, &mut deliver);
+            let Err(fault) = attempt.await else {
+                return self.learn(want, &seen);
             };
             if matches!(fault, Fault::NotPartial) {
                 if !want.whole {
@@ -81,6 +83,10 @@ impl Remote {
                     });
                 }
                 received = 0; // the server cannot resume: from the start, then
+            }
+            if !seen.is_exact() {
+                seen.forget();
+                received = 0;
             }
             patience.wait(fault).await?;
         }
@@ -94,23 +100,25 @@ impl Remote {
     async fn attempt(
         &self,
         want: &Want,
-        etag: &OnceLock<String>,
+        seen: &Seen,
         received: &mut u64,
-        patience: &Patience<'_>,
+        patience: &mut Patience<'_>,
         deliver: &mut (impl FnMut(u64, &[u8]) + Send),
     ) -> Result<(), Fault> {
-        let mut legs = vec![self.leg(want, etag, *received)];
+        let mut legs = vec![self.leg(want, seen, *received)];
+        patience.begin(*received);
         let mut hedge = self
             .settings
             .hedge_after
             .map(|after| Instant::now() + after);
-        let mut stalled = Instant::now() + patience.stall();
+        let mut stalled = patience.stalled();
         loop {
             let (leg, piece) = tokio::select! {
                 next = next(&mut legs) => next,
                 () = sleep_until(hedge.unwrap_or(stalled)), if hedge.is_some() => {
                     hedge = None;
-                    legs.push(self.leg(want, etag, *received));
+                    let at = if seen.is_exact() { *received } else { 0 };
+                    legs.push(self.leg(want, seen, at));
                     continue;
                 }
                 () = sleep_until(stalled) => return Err(Fault::transient("no byte came for too long")),
@@ -128,12 +136,14 @@ impl Remote {
                     }
                     deliver(at, &bytes);
                     legs[leg].at = end;
-                    if end > *received {
-                        *received = end;
-                        stalled = Instant::now() + patience.stall();
+                    if !seen.is_exact() && legs.len() > 1 {
+                        legs = vec![legs.swap_remove(leg)]; // the other may be of another version
                     }
+                    *received = end.max(*received);
+                    patience.advance(end);
+                    stalled = patience.stalled();
                 }
-                None if legs[leg].at == want.length() => return Ok(()),
+                _ if legs[leg].at == want.length() => return Ok(()),
                 // One leg is lost: if the other runs, it goes on alone.
                 failed => {
                     legs.remove(leg);
@@ -151,10 +161,10 @@ impl Remote {
         }
     }
 
-    fn leg<'a>(&'a self, want: &'a Want, etag: &'a OnceLock<String>, at: u64) -> Leg<'a> {
+    fn leg<'a>(&'a self, want: &'a Want, seen: &'a Seen, at: u64) -> Leg<'a> {
         Leg {
             at,
-            body: stream::once(self.respond(want, etag, at))
+            body: stream::once(self.respond(want, seen, at))
                 .try_flatten()
                 .boxed(),
         }
@@ -164,7 +174,7 @@ impl Remote {
     async fn respond<'a>(
         &'a self,
         want: &'a Want,
-        etag: &'a OnceLock<String>,
+        seen: &'a Seen,
         at: u64,
     ) -> Result<BoxStream<'a, Result<Bytes, Fault>>, Fault> {
         if at > 0 && at == want.length() {
@@ -172,18 +182,16 @@ impl Remote {
         }
         let path = self.path(&want.name).map_err(Fault::Final)?;
         let range = want.range.start + at..want.range.end;
-        let options = GetOptions {
+        let options = seen.insist(GetOptions {
             range: (!want.whole || at > 0).then_some(GetRange::Bounded(range)),
-            // A weak ETag never matches.
-            if_match: etag.get().filter(|etag| !etag.starts_with("W/")).cloned(),
             ..GetOptions::default()
-        };
+        });
         let response = self
             .store
             .get_opts(&path, options)
             .await
             .map_err(|error| self.classify(&want.name, error))?;
-        self.check(want, etag, &response.meta)
+        self.check(want, seen, &response.meta)
             .map_err(Fault::Final)?;
         let body = response
             .into_stream()
@@ -192,7 +200,7 @@ impl Remote {
     }
 
     /// Whether a response is about the object that was indexed, and the same as the response before.
-    fn check(&self, want: &Want, etag: &OnceLock<String>, meta: &ObjectMeta) -> Result<(), Error> {
+    fn check(&self, want: &Want, seen: &Seen, meta: &ObjectMeta) -> Result<(), Error> {
         let name = || self.show(&want.name);
         if want.whole && meta.size != want.length() {
             return Err(Error::Size {
@@ -201,36 +209,59 @@ impl Remote {
                 expected: want.length(),
             });
         }
-        if want.validator != 0 && validator(meta) != want.validator {
-            return Err(Error::Changed { name: name() });
-        }
-        let found = meta.e_tag.clone().unwrap_or_default();
-        if found != *etag.get_or_init(|| found.clone()) {
+        if want.validator != 0 && version(meta) != want.validator || !seen.agrees(meta) {
             return Err(Error::Changed { name: name() });
         }
         Ok(())
     }
 
-    /// The whole of a small object that is not in the index.
-    pub(crate) async fn read_whole(&self, name: &str) -> Result<Bytes, Error> {
-        let path = self.path(name)?;
-        self.patiently(name, || async {
-            self.store.get(&path).await?.bytes().await
+    /// Remembers which version was read of an object whose version the index does not tell, so
+    /// that all reads of one opening are of one version.
+    fn learn(&self, want: &Want, seen: &Seen) -> Result<(), Error> {
+        let version = seen.version();
+        if want.validator != 0 || version == 0 {
+            return Ok(());
+        }
+        let mut learned = self.learned.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = match learned.entry(hash(want.name.as_bytes())) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(empty) => *empty.insert(version),
+        };
+        if known == version {
+            return Ok(());
+        }
+        Err(Error::Changed {
+            name: self.show(&want.name),
         })
-        .await
     }
-}
 
-/// A hash of the ETag, or of the time of the last change where there is none.
-pub(crate) fn validator(meta: &ObjectMeta) -> u64 {
-    match &meta.e_tag {
-        // Some stores quote it in a response and not in a listing.
-        Some(etag) => hash(etag.trim_start_matches("W/").trim_matches('"').as_bytes()).max(1),
-        None => match meta.last_modified.timestamp_nanos_opt() {
-            // 1970 stands for a server that tells no time.
-            None | Some(0) => 0,
-            Some(nanoseconds) => hash(&nanoseconds.to_le_bytes()).max(1),
-        },
+    /// The whole of an object that is not in the index.
+    pub(crate) async fn read_whole(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let mut patience = Patience::new(&self.settings, self.show(name));
+        loop {
+            match self.read_once(name, &mut patience).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(fault) => patience.wait(fault).await?,
+            }
+        }
+    }
+
+    async fn read_once(&self, name: &str, patience: &mut Patience<'_>) -> Result<Vec<u8>, Fault> {
+        let path = self.path(name).map_err(Fault::Final)?;
+        let failed = |error| self.classify(name, error);
+        let slow = |_| Fault::transient("no byte came for too long");
+        let response = timeout_at(patience.stalled(), self.store.get(&path)).await;
+        let mut body = response.map_err(slow)?.map_err(failed)?.into_stream();
+        let mut bytes = Vec::new();
+        patience.begin(0);
+        while let Some(piece) = timeout_at(patience.stalled(), body.next())
+            .await
+            .map_err(slow)?
+        {
+            bytes.extend_from_slice(&piece.map_err(failed)?);
+            patience.advance(bytes.len() as u64);
+        }
+        Ok(bytes)
     }
 }
 

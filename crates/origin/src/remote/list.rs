@@ -8,8 +8,8 @@ use object_store::{ObjectMeta, ObjectStoreExt as _};
 use tokio::time::timeout;
 
 use super::Remote;
-use super::fetch::validator;
 use super::retry::{Fault, Patience};
+use super::version::validator;
 use crate::Error;
 
 /// An object, named relative to the root.
@@ -24,7 +24,8 @@ pub(crate) struct Object {
 const HEADS: usize = 32;
 
 impl Remote {
-    /// Every object beneath the root. A listing that breaks goes on after the last name it gave.
+    /// Every object beneath the root; none is an error. A listing that breaks goes on after the
+    /// last name it gave.
     pub(crate) async fn list(&self, found: impl Fn(u64)) -> Result<Vec<Object>, Error> {
         let mut objects: Vec<Object> = Vec::new();
         let mut last: Option<Path> = None;
@@ -39,6 +40,11 @@ impl Remote {
                 .drain(listing, patience.stall(), &mut objects, &mut last, &found)
                 .await;
             let fault = match result {
+                Ok(()) if objects.is_empty() => {
+                    return Err(Error::NoSuchPrefix {
+                        url: self.url.clone(),
+                    });
+                }
                 Ok(()) => return Ok(objects),
                 Err(fault) => fault,
             };

@@ -7,16 +7,18 @@
 //! ```
 //!
 //! The promise is kept here: the bytes given are those of the object that was indexed,
-//! or there is an error within the deadline.
+//! or there is an error once there was no progress for as long as the deadline.
 
 mod fetch;
 mod http;
 mod list;
 mod retry;
 mod store;
+mod version;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use object_store::ObjectStore;
 use object_store::path::Path;
@@ -42,6 +44,8 @@ pub(crate) struct Remote {
     settings: ReadSettings,
     requests: Semaphore,
     bytes: Semaphore,
+    /// The versions of objects that the index has none of, by the hash of their names.
+    learned: Mutex<HashMap<u64, u64>>,
 }
 
 /// The store's own words would tell the key's name.
@@ -75,6 +79,7 @@ impl Remote {
             requests: Semaphore::new(settings.requests_in_flight.clamp(1, Semaphore::MAX_PERMITS)),
             bytes: Semaphore::new(units.min(u64::from(u32::MAX)) as usize),
             settings,
+            learned: Mutex::default(),
         })
     }
 

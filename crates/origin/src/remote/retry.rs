@@ -1,10 +1,14 @@
 //! Which failures are worth another try, and when.
 //!
 //! Waits double from `backoff` to `backoff_limit`, each cut by up to half so that
-//! clients do not come back in step; a server's `Retry-After` is a least wait. What
-//! bounds the whole is the deadline, not a count: a wait that would pass it fails at
-//! once. The jitter is a hash of who waits and how often it did, so that a run can be
-//! repeated.
+//! clients do not come back in step; a server's `Retry-After` is a least wait. The jitter is a
+//! hash of who waits and how often it did, so that a run can be repeated.
+//!
+//! What bounds the whole is the deadline, not a count: a wait that would pass it fails at once.
+//! The deadline is for progress, however long the whole takes: bytes that never came before
+//! begin it anew, and the time in which bytes come again, because a read had to start over, is
+//! not counted. So a read that goes on never fails at its deadline, and one that starts over
+//! again and again does.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -40,12 +44,20 @@ impl Fault {
     }
 }
 
+/// Bytes that must come within the deadline to move it: a server that sends one now and then
+/// does not hold a read up for ever.
+const LEAST: u64 = 4096;
+
 /// One operation's tries.
 #[derive(Debug)]
 pub(crate) struct Patience<'a> {
     settings: &'a ReadSettings,
     name: String,
     end: Instant,
+    /// Bytes that had come when the deadline last began anew.
+    reached: u64,
+    /// Where the bytes of this attempt were when the deadline was last moved, and when that was.
+    mark: (u64, Instant),
     attempts: u32,
     cause: String,
 }
@@ -53,17 +65,41 @@ pub(crate) struct Patience<'a> {
 impl<'a> Patience<'a> {
     pub(crate) fn new(settings: &'a ReadSettings, name: String) -> Self {
         let cause = "the request was not answered".to_owned();
+        let now = Instant::now();
         Self {
             settings,
             name,
-            end: Instant::now() + settings.deadline,
+            end: now + settings.deadline,
+            reached: 0,
+            mark: (0, now),
             attempts: 1,
             cause,
         }
     }
 
-    pub(crate) fn end(&self) -> Instant {
-        self.end
+    /// A request begins that will bring bytes from `at` on.
+    pub(crate) fn begin(&mut self, at: u64) {
+        self.mark = (at, Instant::now());
+    }
+
+    /// A request has brought the bytes up to `at`.
+    pub(crate) fn advance(&mut self, at: u64) {
+        let (marked, since) = self.mark;
+        if at < marked {
+            self.begin(at); // another request has taken over, from the start
+        } else if at - marked >= LEAST {
+            self.mark = (at, Instant::now());
+            self.end += since.elapsed();
+        }
+        if at >= self.reached.saturating_add(LEAST) {
+            self.reached = at;
+            self.end = Instant::now() + self.settings.deadline;
+        }
+    }
+
+    /// When an attempt is given up if no byte comes until then.
+    pub(crate) fn stalled(&self) -> Instant {
+        (Instant::now() + self.stall()).min(self.end)
     }
 
     /// How long an attempt may go without a byte before it is given up for another.

@@ -66,6 +66,7 @@ pub(crate) fn build(url: &Url, options: &Options) -> Result<Built, Error> {
             let allow =
                 builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
             check_http(&identity, allow.as_deref())?;
+            check_credentials(url, |key| builder.get_config_value(&key))?;
             Arc::new(builder.build().map_err(wrong)?)
         }
         ObjectStoreScheme::GoogleCloudStorage => {
@@ -129,7 +130,7 @@ fn key<K: FromStr>(name: &str) -> Result<K, Error> {
 
 /// An http endpoint must be allowed by name: the credentials' signature crosses the wire in the open.
 fn check_http(endpoint: &str, allow: Option<&str>) -> Result<(), Error> {
-    if endpoint.starts_with("http://") && allow != Some("true") {
+    if endpoint.starts_with("http://") && !is_true(allow) {
         let what = format!(
             "set it to \"true\" (or AWS_ALLOW_HTTP=true) to use {}",
             crate::redact(endpoint)
@@ -140,6 +141,39 @@ fn check_http(endpoint: &str, allow: Option<&str>) -> Result<(), Error> {
         });
     }
     Ok(())
+}
+
+/// Whether the store's client takes this for true.
+fn is_true(value: Option<&str>) -> bool {
+    let lower = value.unwrap_or_default().to_ascii_lowercase();
+    ["1", "true", "on", "yes", "y"].contains(&lower.as_str())
+}
+
+/// Somebody must say where credentials come from. Without a word the client would ask the address
+/// where some clouds tell a machine its role, and wait for it in vain everywhere else.
+fn check_credentials(
+    url: &Url,
+    value: impl Fn(AmazonS3ConfigKey) -> Option<String>,
+) -> Result<(), Error> {
+    use AmazonS3ConfigKey as Key;
+    let sources: [&[Key]; 6] = [
+        &[Key::AccessKeyId],
+        &[Key::SecretAccessKey],
+        &[Key::WebIdentityTokenFile, Key::RoleArn],
+        &[Key::ContainerCredentialsRelativeUri],
+        &[
+            Key::ContainerCredentialsFullUri,
+            Key::ContainerAuthorizationTokenFile,
+        ],
+        &[Key::MetadataEndpoint],
+    ];
+    let is_given = |keys: &&[Key]| keys.iter().all(|&key| value(key).is_some());
+    if is_true(value(Key::SkipSignature).as_deref()) || sources.iter().any(is_given) {
+        return Ok(());
+    }
+    Err(Error::NoCredentials {
+        url: crate::redact(url.as_str()),
+    })
 }
 
 /// TLS by ring, unless the program has chosen already.
@@ -184,6 +218,40 @@ mod tests {
             error.contains("allow_http") && error.contains("AWS_ALLOW_HTTP=true"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn s3_asks_no_metadata_address_unless_told_to() {
+        let url = Url::parse("s3://bucket/x").unwrap();
+        let check = |given: Option<(AmazonS3ConfigKey, &str)>| {
+            check_credentials(&url, |key| {
+                given
+                    .filter(|(set, _)| *set == key)
+                    .map(|(_, value)| value.to_owned())
+            })
+        };
+        let error = check(None).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "s3://bucket/x: no credentials were given"
+        );
+        let hint = error.hint().unwrap();
+        assert!(hint.contains("AWS_ACCESS_KEY_ID") && hint.contains("AWS_SKIP_SIGNATURE=true"));
+        // A token without a role is no use, and would end at that address as well.
+        assert!(check(Some((AmazonS3ConfigKey::WebIdentityTokenFile, "/token"))).is_err());
+        assert!(check(Some((AmazonS3ConfigKey::SkipSignature, "false"))).is_err());
+        for told in [
+            (AmazonS3ConfigKey::AccessKeyId, "k"),
+            (AmazonS3ConfigKey::SkipSignature, "true"),
+            (AmazonS3ConfigKey::SkipSignature, "1"),
+            (
+                AmazonS3ConfigKey::MetadataEndpoint,
+                "http://169.254.169.254",
+            ),
+            (AmazonS3ConfigKey::ContainerCredentialsRelativeUri, "/role"),
+        ] {
+            check(Some(told)).unwrap();
+        }
     }
 
     #[test]

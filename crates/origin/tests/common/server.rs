@@ -23,6 +23,22 @@ pub(crate) enum Fault {
     Replace(Vec<u8>),
     /// Ignores the range that was asked for.
     NoRange,
+    /// Sends the body in pieces of so many bytes, with a wait after each.
+    Drip(usize, Duration),
+}
+
+/// What a server tells of the versions of its objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Versions {
+    /// An ETag, and the time of the last change, which is long ago for all.
+    #[default]
+    ETag,
+    /// A weak ETag and no time.
+    Weak,
+    /// The time of the last change alone.
+    Time,
+    /// Nothing.
+    Untold,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +57,8 @@ struct State {
     requests: Vec<Request>,
     /// Whether this is a web server without listing.
     plain: bool,
+    /// What is told of an object's version.
+    versions: Versions,
 }
 
 #[derive(Clone)]
@@ -69,6 +87,10 @@ impl Server {
         let server = Self::new();
         server.state.lock().unwrap().plain = true;
         server
+    }
+
+    pub(crate) fn tell(&self, versions: Versions) {
+        self.state.lock().unwrap().versions = versions;
     }
 
     /// The address of a server that is not there.
@@ -180,7 +202,7 @@ fn answer(mut stream: &TcpStream, state: &Mutex<State>, request: Request) -> std
                 None => plain(404, "", "<Error><Code>NoSuchKey</Code></Error>"),
                 Some((content, etag)) => {
                     let ignore = matches!(fault, Some(Fault::NoRange));
-                    object(content, etag, &request, ignore)
+                    object(content, etag, &request, ignore, state.versions)
                 }
             },
         };
@@ -207,6 +229,12 @@ fn answer(mut stream: &TcpStream, state: &Mutex<State>, request: Request) -> std
             std::thread::sleep(time);
             stream.write_all(&rest)?;
         }
+        Some(Fault::Drip(piece, time)) => {
+            for piece in body.chunks(piece) {
+                stream.write_all(piece)?;
+                std::thread::sleep(time);
+            }
+        }
         _ => stream.write_all(&body)?,
     }
     Ok(true)
@@ -227,7 +255,13 @@ fn plain(status: u16, headers: &str, body: &str) -> (String, Vec<u8>) {
     )
 }
 
-fn object(content: &[u8], etag: &str, request: &Request, ignore_range: bool) -> (String, Vec<u8>) {
+fn object(
+    content: &[u8],
+    etag: &str,
+    request: &Request,
+    ignore_range: bool,
+    versions: Versions,
+) -> (String, Vec<u8>) {
     if request
         .headers
         .get("if-match")
@@ -235,7 +269,13 @@ fn object(content: &[u8], etag: &str, request: &Request, ignore_range: bool) -> 
     {
         return plain(412, "", "<Error><Code>PreconditionFailed</Code></Error>");
     }
-    let fixed = format!("ETag: {etag}\r\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT");
+    let time = "Last-Modified: Wed, 21 Oct 2015 07:28:00 GMT";
+    let fixed = match versions {
+        Versions::ETag => format!("ETag: {etag}\r\n{time}"),
+        Versions::Weak => format!("ETag: W/{etag}"),
+        Versions::Time => time.to_owned(),
+        Versions::Untold => "X-Nothing: 1".to_owned(),
+    };
     let range = request
         .headers
         .get("range")
