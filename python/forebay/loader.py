@@ -61,8 +61,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     - ``memory``: budget of the memory tier; ``readahead``: most bytes fetched ahead.
     - ``policy``: what stays in memory: farthest, reuse, lru, lfu, minio or none.
     - ``cache_dir``: a directory, or several, for samples on disk; ``disk``: their most bytes, 0
-      for none; ``layout``: ``"packed"``, ``"reorder"`` or ``"auto"``. By default datasets behind
-      a network are kept on disk, local files are not.
+      for none; ``layout``: ``"packed"``, ``"reorder"`` or ``"auto"``; ``chunk``: bytes that are
+      written and read at a time, 4 MiB or a batch by default. By default datasets behind a network
+      are kept on disk, local files are not.
     - ``engine``: one that several loaders share, in place of the settings above from ``memory`` on.
     - ``split``: (loading, preparing) threads, fixed; by default found, and changed as the run goes.
     - ``on_error``: ``"raise"``, or ``"replace"`` with at most ``max_bad_samples`` bad ones.
@@ -87,6 +88,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     cache_dir: CacheDir | None
     disk: int | str | None
     layout: str
+    chunk: int | str | None
     on_error: str
     max_bad_samples: int
     return_index: bool
@@ -130,6 +132,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         cache_dir: CacheDir | None = None,
         disk: int | str | None = None,
         layout: str = "auto",
+        chunk: int | str | None = None,
         on_error: str = "raise",
         max_bad_samples: int = 1000,
         return_index: bool = False,
@@ -212,6 +215,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             cache_dir,
             disk,
             layout,
+            chunk,
             memory=settings["memory"],
             known_ahead=self._is_known_ahead(),
         )
@@ -249,7 +253,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             raise TypeError(f"engine={engine!r} is not a forebay.Engine")
         if not self.native:
             raise ValueError("engine= needs a dataset of forebay's, as it is")
-        for name in ("memory", "readahead", "policy", "cache_dir", "disk", "layout", "split"):
+        for name in _ENGINES_OPTIONS:
             if given[name] != _OPTIONS[name].default:
                 raise ValueError(f"{name}= is the engine's; hint: pass it to forebay.Engine()")
 
@@ -636,6 +640,11 @@ def _own_options() -> dict[str, inspect.Parameter]:
 
 
 _OPTIONS = _own_options()
+# Those that are an Engine's where loaders share one.
+_ENGINES_OPTIONS = (
+    *("memory", "readahead", "policy", "split"),
+    *("cache_dir", "disk", "layout", "chunk"),
+)
 _OF_A_PROCESS = (
     "preparation",
     "_engine",

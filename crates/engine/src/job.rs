@@ -300,8 +300,24 @@ impl Job {
     /// Begins an epoch. `tag` names its order: if it is the one foreseen, what was
     /// fetched ahead is used; otherwise it costs nothing but the prefetch.
     pub fn begin(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
+        self.begin_with_forecast(tag, sequence, draws, None)
+    }
+
+    /// The same with an order that may turn out to be the next one. It is only a hint to a disk
+    /// cache that is written in the order of the next epoch; nothing is fetched for it.
+    pub fn begin_with_forecast(
+        &self,
+        tag: &str,
+        sequence: Sequence,
+        draws: Draws,
+        forecast: Option<&Sequence>,
+    ) -> Result<(), Error> {
         self.check(&sequence)?;
         self.begin_log(&sequence);
+        if let Some(forecast) = forecast {
+            self.check(forecast)?;
+            self.foresee_log(forecast, true);
+        }
         self.expect_epoch();
         let mut window = self.desk.window();
         window.set_clock(self.desk.plant.clock.load(Ordering::Relaxed));
@@ -323,7 +339,7 @@ impl Job {
         self.check(&sequence)?;
         self.check(&coming.sequence)?;
         self.begin_log(&sequence);
-        self.foresee_log(&coming.sequence);
+        self.foresee_log(&coming.sequence, false);
         let uses = self.next_uses(sequence.clone(), Some(coming.sequence.clone()));
         let uses = uses.map(|compute| compute());
         self.expect_epoch();
@@ -353,12 +369,22 @@ impl Job {
         }
     }
 
-    fn foresee_log(&self, coming: &Sequence) {
+    /// Whether its disk cache is written in the order of the next epoch. What is read before that
+    /// order is told is not written.
+    pub fn wants_coming_order(&self) -> bool {
+        let log = self.desk.log.as_ref();
+        log.is_some_and(|log| log.log().wants_orders())
+    }
+
+    fn foresee_log(&self, coming: &Sequence, is_forecast: bool) {
         if let Some(log) = &self.desk.log
             && log.log().wants_orders()
             && let Some(order) = order(coming)
         {
-            log.log().foresee(&order);
+            match is_forecast {
+                true => log.log().forecast(&order),
+                false => log.log().foresee(&order),
+            }
         }
     }
 
@@ -374,7 +400,7 @@ impl Job {
     /// Tells which epoch follows the current one, as far as is known.
     pub fn foresee(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
         self.check(&sequence)?;
-        self.foresee_log(&sequence);
+        self.foresee_log(&sequence, false);
         self.desk.window().foresee(tag, sequence, draws);
         self.compute_next_uses();
         self.stir();
