@@ -65,6 +65,20 @@ impl Logs {
         }
     }
 
+    /// Which epoch may come after it: a hint, which `foresee` makes sure.
+    pub(crate) fn forecast(&self, view: &View, coming: &Sequence) {
+        for log in self.logs() {
+            if let Some(order) = wanted(log, view, coming) {
+                log.forecast(&order);
+            }
+        }
+    }
+
+    /// Whether one of them is written in the order of the coming epoch.
+    pub(crate) fn want_orders(&self, view: &View) -> bool {
+        is_whole(view) && self.logs().any(|log| log.wants_orders())
+    }
+
     /// The user has had these positions.
     pub(crate) fn consumed(&self, view: &View, positions: &[u32]) {
         match &self.0[..] {
@@ -90,8 +104,11 @@ impl Logs {
 
 /// The order of an epoch, if the log is written in it: that goes with a whole dataset only.
 fn wanted(log: &Log, view: &View, sequence: &Sequence) -> Option<Order> {
-    let whole = view.datasets().len() == 1 && view.map().is_none();
-    (whole && log.wants_orders())
+    (is_whole(view) && log.wants_orders())
         .then(|| order(sequence))
         .flatten()
+}
+
+fn is_whole(view: &View) -> bool {
+    view.datasets().len() == 1 && view.map().is_none()
 }
