@@ -27,8 +27,8 @@ const ON_TIME: f64 = 0.05;
 const WORTH_A_MOVE: f64 = 0.05;
 /// And be wanted this many edges in a row.
 const PATIENCE: usize = 2;
-/// Threads that are not needed are let go only after so many: they may be in a moment, and cost
-/// little meanwhile.
+/// Threads that are not needed are let go only after so many edges: they may be needed again in a
+/// moment, and cost little meanwhile.
 const PATIENCE_TO_LET_GO: usize = 6;
 /// Reads that are on the processor for more than this share of their time gain nothing by more
 /// threads than cores.
@@ -90,7 +90,9 @@ pub struct Balancer {
     split: Split,
     /// Those of the queues that the split is for.
     means: Vec<Means>,
+    /// For how many edges in a row a move has been wanted, and how many it takes.
     wanted: usize,
+    patience: usize,
 }
 
 impl Balancer {
@@ -102,6 +104,7 @@ impl Balancer {
             split: Split::default(),
             means: Vec::new(),
             wanted: 0,
+            patience: PATIENCE,
             settings: Settings {
                 threads: settings.threads.max(1),
                 requests: settings.requests.max(1),
@@ -143,6 +146,10 @@ impl Balancer {
             self.wanted = 0;
             return None;
         };
+        if patience != self.patience {
+            self.patience = patience;
+            self.wanted = 0;
+        }
         self.wanted += 1;
         if self.wanted < patience {
             return None;
