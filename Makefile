@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 RUST := Cargo.toml Cargo.lock $(shell find crates python/src -name '*.rs' -o -name Cargo.toml 2>/dev/null)
 
-.PHONY: help setup demo test test-rust test-python bench bench-images bench-log bench-crew bench-sim fuzz lint format clean
+.PHONY: help setup demo test test-rust test-python bench bench-images bench-log bench-crew bench-sim fuzz sanitize lint format clean
 
 help:
 	@echo "make demo    train on a small image dataset with torch's loader and with forebay's"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench-crew  the crew, as root: unequal ranks, a shifting bottleneck, idle, auto (about an hour)"
 	@echo "make bench-sim  the simulator against the engine, as root (a few minutes)"
 	@echo "make fuzz    feed the decoders with mutated images until stopped, or for FUZZ=60 seconds"
+	@echo "make sanitize  the Rust tests under AddressSanitizer, ThreadSanitizer and Miri (half an hour)"
 	@echo "make lint    formatting, lints, types and the arrows between the crates"
 	@echo "make setup   only set up: .venv with torch, torchvision and forebay"
 
@@ -73,6 +74,9 @@ bench-sim: setup
 
 fuzz:
 	@scripts/fuzz.sh $(FUZZ)
+
+sanitize:
+	@scripts/sanitize.sh $(SANITIZE)
 
 lint: setup
 	cargo fmt --all --check

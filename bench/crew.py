@@ -4,11 +4,12 @@
 |---|---|
 | `balance` | four ranks in lockstep with unequal shares from the origin; the paper's ablation |
 | `shift` | the origin slows, then decoding gets dearer: against every fixed split |
+| `steps` | the origin's latency steps in mid-run: against a fresh run |
 | `idle` | CPU where training is the slower side |
 | `auto` | `num_workers="auto"` against 1, 2, 4, 8 and 16 |
 
 Every run is a process of its own; the best of several counts. Slow files are a mount, which needs
-root: without it `balance` has its table of the bucket alone, and `shift` none.
+root: without it `balance` has its table of the bucket alone, and `shift` and `steps` none.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import crew_auto
 import crew_balance
 import crew_idle
 import crew_shift
+import crew_steps
 from crew_life import need_engines
 from report import DATA, machine, save
 
@@ -49,6 +51,12 @@ def shift(options: argparse.Namespace) -> dict[str, Any]:
     return crew_shift.run(with_repetitions(quick if options.quick else crew_shift.Scale(), options))
 
 
+def steps(options: argparse.Namespace) -> dict[str, Any]:
+    """See `crew_steps`."""
+    quick = crew_steps.Scale(before=3.0, measured=3.0, repetitions=1)
+    return crew_steps.run(with_repetitions(quick if options.quick else crew_steps.Scale(), options))
+
+
 def idle(options: argparse.Namespace) -> dict[str, Any]:
     """See `crew_idle`."""
     quick = crew_idle.Scale(skip=5, batches=10, repetitions=1)
@@ -61,7 +69,7 @@ def auto(options: argparse.Namespace) -> dict[str, Any]:
     return crew_auto.run(with_repetitions(quick if options.quick else crew_auto.Scale(), options))
 
 
-PARTS = {"balance": balance, "shift": shift, "idle": idle, "auto": auto}
+PARTS = {"balance": balance, "shift": shift, "steps": steps, "idle": idle, "auto": auto}
 
 
 def keep(name: str, part: str, figures: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@
 |---|---|---|
 | `ranks` | four loaders of one engine, in lockstep, with a fixed step | each rank's waits |
 | `phases` | one loader while the origin and the images change | when each batch came |
+| `shifted` | one loader with a fixed step whose origin changes | the pace of its last batches |
 | `steps` | one loader whose training is the slower side | CPU seconds |
 | `rate` | one loader, taken as fast as it gives | samples a second |
 
@@ -219,6 +220,32 @@ def phases(run: Run) -> dict[str, Any]:
     return {"came": came, "after": seen}
 
 
+def shifted(run: Run) -> dict[str, Any]:
+    """Batches at one delay after another; how long each takes at the last, once time was given."""
+    [dataset] = datasets(run)
+    feeding = loader(run, dataset, shuffle=True, seed=1, drop_last=True, **run.crew())
+    iterator, step = endless(feeding), run.settings["step_ms"] / 1e3
+
+    def go(seconds: float) -> float:
+        """Seconds a batch, on the average."""
+        start, batches = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds:
+            batch = next(iterator)
+            assert check(batch, run) == run.batch
+            del batch
+            time.sleep(step)
+            batches += 1
+        return (time.perf_counter() - start) / batches
+
+    delays = run.settings["delays_ms"]
+    for delay in delays[:-1]:
+        set_delay(run, delay)
+        go(run.settings["before_seconds"])
+    set_delay(run, delays[-1])
+    go(run.settings["given_seconds"])
+    return {"pace": go(run.settings["measured_seconds"]), "after": figures(feeding)}
+
+
 def steps(run: Run) -> dict[str, Any]:
     """CPU of all threads but the consumer's, from batch `skip` on, by which all has settled."""
     [dataset] = datasets(run)
@@ -256,7 +283,7 @@ def rate(run: Run) -> dict[str, Any]:
     return {"epochs": found, "after": figures(feeding)}
 
 
-KINDS = {"ranks": ranks, "phases": phases, "steps": steps, "rate": rate}
+KINDS = {"ranks": ranks, "phases": phases, "shifted": shifted, "steps": steps, "rate": rate}
 
 
 def in_a_process(run: Run, timeout: float = 1200) -> dict[str, Any]:

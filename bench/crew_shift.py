@@ -1,7 +1,7 @@
-"""The bottleneck shifts: the origin slows by five in mid-run, later decoding gets dearer by three.
+"""The bottleneck shifts: the origin slows down in mid-run, later decoding gets dearer by three.
 
     phase           delay of the slow files     images
-    normal                 2 ms                 500x375, 100 KB
+    normal                 0 ms                 500x375, 100 KB
     slow origin           10 ms                 the same
     dear decoding          2 ms                 1000x750, 400 KB
 
@@ -20,7 +20,7 @@ from crew_origins import dear_photos, linked, photos, slow_files
 from report import Progress, table
 
 PHASES = ("normal", "slow origin", "dear decoding")
-DELAYS_MS = (2, 10, 2)
+DELAYS_MS = (0, 10, 2)
 # Batches of a phase that do not count: the crew may take so long, and what was fetched ahead
 # under the phase before is gone by then.
 FIRST = 20

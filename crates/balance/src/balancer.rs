@@ -27,6 +27,9 @@ const ON_TIME: f64 = 0.05;
 const WORTH_A_MOVE: f64 = 0.05;
 /// And be wanted this many edges in a row.
 const PATIENCE: usize = 2;
+/// Threads that are not needed are let go only after so many edges: they may be needed again in a
+/// moment, and cost little meanwhile.
+const PATIENCE_TO_LET_GO: usize = 6;
 /// Reads that are on the processor for more than this share of their time gain nothing by more
 /// threads than cores.
 const ON_THE_PROCESSOR: f64 = 0.5;
@@ -87,7 +90,9 @@ pub struct Balancer {
     split: Split,
     /// Those of the queues that the split is for.
     means: Vec<Means>,
+    /// For how many edges in a row a move has been wanted, and how many it takes.
     wanted: usize,
+    patience: usize,
 }
 
 impl Balancer {
@@ -99,6 +104,7 @@ impl Balancer {
             split: Split::default(),
             means: Vec::new(),
             wanted: 0,
+            patience: PATIENCE,
             settings: Settings {
                 threads: settings.threads.max(1),
                 requests: settings.requests.max(1),
@@ -135,12 +141,17 @@ impl Balancer {
             self.split = better;
             return Some(&self.split);
         }
-        if better == self.split || !self.is_worth_it(demands, &better) {
+        let patience = self.patience(demands, &better);
+        let Some(patience) = patience.filter(|_| better != self.split) else {
             self.wanted = 0;
             return None;
+        };
+        if patience != self.patience {
+            self.patience = patience;
+            self.wanted = 0;
         }
         self.wanted += 1;
-        if self.wanted < PATIENCE {
+        if self.wanted < patience {
             return None;
         }
         self.wanted = 0;
@@ -165,19 +176,20 @@ impl Balancer {
         }
     }
 
-    fn is_worth_it(&self, demands: &[Demand], better: &Split) -> bool {
+    /// How many edges in a row a split must be wanted; `None` if it is not worth the move.
+    fn patience(&self, demands: &[Demand], better: &Split) -> Option<usize> {
         let pace = |split: &Split| {
             let times = self.predict(demands, split);
             times.iter().map(Times::pace).fold(0.0, f64::max)
         };
         let (now, then) = (pace(&self.split), pace(better));
         if then < now * (1.0 - WORTH_A_MOVE) {
-            return true;
+            return Some(PATIENCE);
         }
         // No slower, and threads are let go that only stood by.
         let fewer = better.prepare + better.load.iter().sum::<usize>()
             < self.split.prepare + self.split.load.iter().sum::<usize>();
-        fewer && then <= now
+        (fewer && then <= now).then_some(PATIENCE_TO_LET_GO)
     }
 
     /// What each queue's next batch is predicted to take.

@@ -141,6 +141,39 @@ fn as_many_threads_as_loading_within_a_step_takes() {
 }
 
 #[test]
+fn threads_that_stand_by_for_a_moment_are_kept() {
+    let mut balancer = Balancer::new(Settings {
+        as_needed: true,
+        ..settings(34)
+    });
+    let (busy, quiet) = (edge(vec![demand(1.0, 0.04)]), edge(vec![demand(1.0, 0.5)]));
+    let split = settle(&mut balancer, &busy);
+    // A few slow steps, such as a checkpoint that is written.
+    for _ in 0..5 {
+        assert_eq!(balancer.edge(&quiet), None);
+    }
+    assert_eq!(balancer.edge(&busy), None);
+    assert_eq!(balancer.split(), &split);
+    let fewer = settle(&mut balancer, &quiet);
+    assert!(fewer.load[0] < split.load[0], "{fewer:?}");
+}
+
+#[test]
+fn what_was_wanted_before_does_not_hasten_a_move() {
+    let mut balancer = Balancer::new(Settings {
+        as_needed: true,
+        ..settings(34)
+    });
+    settle(&mut balancer, &edge(vec![demand(1.0, 0.04)]));
+    let quiet = edge(vec![demand(1.0, 0.5)]);
+    (0..5).for_each(|_| assert_eq!(balancer.edge(&quiet), None));
+    // One short step alone is no reason to take more threads; two are.
+    let short = edge(vec![demand(1.0, 0.01)]);
+    assert_eq!(balancer.edge(&short), None);
+    assert!(balancer.edge(&short).is_some());
+}
+
+#[test]
 fn requests_are_shared_out_like_threads() {
     let mut balancer = Balancer::new(settings(2));
     let mut demands = vec![demand(0.2, 0.01), demand(1.0, 0.01)];

@@ -248,7 +248,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 600 }))]
 
     #[test]
     fn a_tier_does_as_its_model(

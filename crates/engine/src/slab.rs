@@ -55,8 +55,11 @@ impl Mapping {
             what: "mapping memory for a batch",
             source: errno.into(),
         })?;
-        // SAFETY: the range was just mapped. Huge pages are a wish: refusal is fine.
-        let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
+        // Miri does not know advice.
+        if !cfg!(miri) {
+            // SAFETY: the range was just mapped. Huge pages are a wish: refusal is fine.
+            let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
+        }
         Ok(Self {
             base: base.cast(),
             len,

@@ -113,13 +113,19 @@ impl Arena {
         let links = blocks as usize * size_of::<Link>();
         let file = shared.then(|| nameless(bytes + links)).transpose()?;
         let mut options = MmapOptions::new();
-        options.len(bytes + links).no_reserve_swap();
+        options.len(bytes + links);
+        // Miri knows neither this nor advice, and nothing depends on them.
+        if !cfg!(miri) {
+            options.no_reserve_swap();
+        }
         let map: MmapRaw = match &file {
             Some(file) => options.map_raw(file)?,
             None => options.map_anon()?.into(),
         };
         // Fewer page faults where the kernel can; nothing depends on it.
-        let _ = map.advise_range(Advice::HugePage, 0, bytes);
+        if !cfg!(miri) {
+            let _ = map.advise_range(Advice::HugePage, 0, bytes);
+        }
         let arena = Arena {
             map,
             file,
@@ -273,7 +279,7 @@ impl Arena {
     fn discard_blocks(&self, first: u32, blocks: u32) {
         let (offset, len) = (first as usize * self.block, blocks as usize * self.block);
         assert!(first + blocks <= self.blocks);
-        if self.block < PAGE || self.file.is_some() {
+        if self.block < PAGE || self.file.is_some() || cfg!(miri) {
             return; // not worth the trouble: smaller blocks are for tests
         }
         // SAFETY: whole pages of the mapping's bytes, and nobody refers to them: the caller owns

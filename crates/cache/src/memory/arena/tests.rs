@@ -11,6 +11,7 @@ fn bytes(arena: &Arena, reader: &Reader) -> Vec<u8> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
 fn what_is_written_to_a_shared_arena_is_read_by_its_mapping_and_by_its_file() {
     let (arena, mut free) = Arena::new(16, BLOCK, true).unwrap();
     // A chain in three runs: what is freed last is taken first.
