@@ -25,6 +25,8 @@ mod leg;
 mod lending;
 mod logs;
 mod machine;
+#[cfg(test)]
+mod model;
 mod preparation;
 mod quarantine;
 mod rows;

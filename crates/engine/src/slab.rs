@@ -83,6 +83,9 @@ struct Shelf {
     out_bytes: AtomicU64,
     made: AtomicU64,
     peak_bytes: AtomicU64,
+    /// How many times the system is to have refused.
+    #[cfg(test)]
+    refusals: AtomicUsize,
 }
 
 /// The pool of one job's slabs.
@@ -98,8 +101,29 @@ impl SlabPool {
         }))
     }
 
+    /// The next `times` no slab can be had.
+    #[cfg(test)]
+    pub(crate) fn refuse(&self, times: usize) {
+        self.0.refusals.store(times, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn check_refusal(&self) -> Result<(), Error> {
+        let less = |left: usize| left.checked_sub(1);
+        let order = Ordering::Relaxed;
+        match self.0.refusals.fetch_update(order, order, less) {
+            Err(_) => Ok(()),
+            Ok(_) => Err(Error::System {
+                what: "mapping memory for a batch",
+                source: std::io::ErrorKind::OutOfMemory.into(),
+            }),
+        }
+    }
+
     /// A slab of at least `len` bytes, reused where one is free and large enough.
     pub(crate) fn take(&self, len: usize) -> Result<Slab, Error> {
+        #[cfg(test)]
+        self.check_refusal()?;
         let shelf = &self.0;
         let found = {
             let mut free = shelf.free.lock().expect("the slab pool's lock");

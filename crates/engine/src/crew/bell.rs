@@ -8,7 +8,7 @@
 //! ```
 //!
 //! No ring is lost, since a thread reads the count of rings before it looks. A ring costs two
-//! atomic accesses while nobody sleeps. `model.rs` compiles this very file against `loom` and goes
+//! atomic accesses while nobody sleeps. `model` compiles this very file against `loom` and goes
 //! through all interleavings of it; hence `super::sync` and the explicit fences.
 
 use super::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence};
