@@ -2,6 +2,8 @@
 
 mod handing_over;
 mod next_uses;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};

@@ -19,6 +19,8 @@ use forebay_origin::View;
 pub(crate) use local::local;
 pub(crate) use logged::{Logged, arrived, never_came, used};
 pub(crate) use one::read_one;
+#[cfg(test)]
+pub(crate) use remote::guarded;
 pub(crate) use remote::pump;
 
 use crate::job::Desk;

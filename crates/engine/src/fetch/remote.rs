@@ -14,6 +14,7 @@ use super::bad::{self, Cause};
 use super::{count_hit, count_read, decoded, finish, logged};
 use crate::Error;
 use crate::aside::AsideBytes;
+use crate::crew::Board;
 use crate::disk::Arrival;
 use crate::job::Desk;
 use crate::preparation::{Stock, in_slot, words};
@@ -172,15 +173,17 @@ fn ask(desk: &Arc<Desk>) {
     logged::ask(desk, wants);
 }
 
-/// Starts a network task that a batch will wait for. A panic is a bug: it ends the engine, or the
-/// batch would wait for ever.
+/// Starts a network task that a batch will wait for.
 fn spawn(desk: &Desk, task: impl Future<Output = ()> + Send + 'static) {
     let board = desk.plant.board.clone();
-    desk.plant.runtime().spawn(async move {
-        if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
-            board.broke(&*panic);
-        }
-    });
+    desk.plant.runtime().spawn(guarded(board, task));
+}
+
+/// A panic is a bug: it ends the engine, or the batch would wait for ever.
+pub(crate) async fn guarded(board: Arc<Board>, task: impl Future<Output = ()>) {
+    if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
+        board.broke(&*panic);
+    }
 }
 
 fn spawn_reads(desk: &Arc<Desk>, place: Place, into_slab: bool, reads: Vec<(Task, Target)>) {
