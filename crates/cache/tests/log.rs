@@ -52,6 +52,7 @@ fn settings(dirs: &[&Path]) -> LogSettings {
         max_length: 40_000,
         disk: 1 << 30,
         floor: 0,
+        chunk: None,
         memory: 16 << 20,
         device: DeviceChoice::Auto,
         identify: Arc::new(|id| Some(identity(id))),

@@ -51,6 +51,7 @@ fn settings(folder: &Path, layout: LayoutChoice) -> LogSettings {
         max_length: LENGTH,
         disk: 1 << 40,
         floor: 0,
+        chunk: None,
         memory: 64 << 20,
         layout,
         device: DeviceChoice::Auto,

@@ -41,6 +41,8 @@ pub struct DiskSettings {
     pub floor: u64,
     /// How samples are laid out.
     pub layout: LayoutChoice,
+    /// Bytes of a chunk, which is read by one request; `None` for what suits the layout.
+    pub chunk: Option<u64>,
     /// How the disk is spoken to.
     pub device: DeviceChoice,
 }
@@ -57,6 +59,7 @@ impl DiskSettings {
             floor: floor.min(MOST_FLOOR),
             dirs,
             layout,
+            chunk: None,
             device: DeviceChoice::Auto,
         }
     }
@@ -193,6 +196,7 @@ impl Disk {
             floor: self.settings.floor,
             memory,
             layout: self.settings.layout,
+            chunk: self.settings.chunk,
             device: self.settings.device.clone(),
             length: Arc::new({
                 let index = index.clone();

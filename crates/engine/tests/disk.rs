@@ -20,6 +20,7 @@ fn engine(cache: &Path) -> Engine {
         bytes: LIMIT,
         floor: 0,
         layout: LayoutChoice::Packed,
+        chunk: None,
         device: DeviceChoice::Auto,
     };
     Engine::new(EngineSettings {

@@ -9,6 +9,7 @@ use forebay_format::chunk::Identity;
 use super::device::DeviceChoice;
 use super::files::Files;
 use super::index::Subject;
+use super::warnings::Warnings;
 
 /// From a sample's number to who it is.
 pub type Identify = Arc<dyn Fn(u32) -> Option<Identity> + Send + Sync>;
@@ -25,6 +26,21 @@ pub(super) struct Core {
     pub(super) device: DeviceChoice,
     pub(super) identify: Identify,
     pub(super) length: Length,
+    pub(super) warnings: Arc<Warnings>,
+}
+
+impl Core {
+    /// An epoch that has begun is not the one that was forecast. Counted, and said once.
+    pub(super) fn wrong_forecast(&self) {
+        if self.figures.wrong_forecasts.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.warnings.say(
+                "the order of an epoch is not the one that was forecast, since somebody else drew \
+                 from the generator in between: the disk cache is read at random places then; \
+                 hint: pass seed=, or a generator= that nobody else draws from"
+                    .to_owned(),
+            );
+        }
+    }
 }
 
 impl std::fmt::Debug for Core {
@@ -47,6 +63,7 @@ pub(super) struct Figures {
     pub(super) skipped: AtomicU64,
     pub(super) corrupt: AtomicU64,
     pub(super) errors: AtomicU64,
+    pub(super) wrong_forecasts: AtomicU64,
     /// Nanoseconds in which reads were waited for.
     pub(super) busy: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! Where each sample lies: a table in a file that all processes map.
+//! Where each sample lies: a table in a file that all processes share.
 //!
 //! ```text
 //!   | head: which dataset, which index | location, check | location, check | ...
@@ -9,18 +9,21 @@
 //! seeded with the sample's name and validator, so an entry that is old, torn or damaged costs a
 //! read of the origin and never gives other bytes. Lost or of another index, it is made again from
 //! the chunks (`recover`), and so it is completed if its last writer did not say that it is: that
-//! word is all that is ever synced. 14.1 million samples take 226 MB, mapped at once.
-
-#![allow(unsafe_code)]
+//! word is all that is ever synced.
+//!
+//! It is read and written by `pread` and `pwrite` and never mapped: the page cache shares it
+//! between processes just as well (226 MB for 14.1 million samples, on nobody's heap), and a table
+//! that somebody cuts, or that a file server has lost, is an error here and not a SIGBUS. A look-up
+//! costs a system call, well below a microsecond.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_format::hash;
-use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, fallocate};
 
 const MAGIC: [u8; 8] = *b"FBlogmap";
@@ -33,6 +36,8 @@ const CLEAN: usize = 64;
 /// Where it remembers the number of the next segment.
 const NEXT: usize = 72;
 const ROW: usize = 16;
+/// A megabyte of them.
+const ROWS_AT_A_TIME: usize = 1 << 16;
 /// Segments have lower numbers than this: a location has no room for more.
 pub(super) const MOST_SEGMENTS: u32 = 1 << 24;
 
@@ -115,26 +120,29 @@ impl Subject {
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct SampleIndex {
-    map: MmapRaw,
-    samples: u32,
+    file: File,
+    subject: Subject,
     writable: bool,
+    /// Held while a row is changed: several threads of the writing process do.
+    change: Mutex<()>,
+    /// Something could not be written: what the table has is not all that there is.
+    failed: AtomicBool,
 }
 
 impl SampleIndex {
     /// The table in `path` for reading, if there is one of this very subject.
     pub(super) fn open(path: &Path, subject: Subject) -> io::Result<Option<Self>> {
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        Self::map(&file, subject, false)
+        match File::open(path) {
+            Ok(file) => Self::of(file, subject, false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The same for writing.
     pub(super) fn open_for_writing(path: &Path, subject: Subject) -> io::Result<Option<Self>> {
         match File::options().read(true).write(true).open(path) {
-            Ok(file) => Self::map(&file, subject, true),
+            Ok(file) => Self::of(file, subject, true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -153,7 +161,7 @@ impl SampleIndex {
             .create_new(true)
             .open(&beside)?;
         let length = subject.table_bytes();
-        // Blocks now: a full disk must be an error here and not a signal at a later store.
+        // Blocks now: they are counted against the budget, and a full disk shows here.
         match fallocate(&file, FallocateFlags::empty(), 0, length) {
             Ok(()) => {}
             Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(&file, length)?,
@@ -162,88 +170,117 @@ impl SampleIndex {
         file.write_all_at(&subject.head(), 0)?;
         file.write_all_at(&numbered(next).to_le_bytes(), NEXT as u64)?;
         std::fs::rename(&beside, path)?;
-        Self::map(&file, subject, true)?.ok_or_else(|| io::ErrorKind::InvalidData.into())
+        Self::of(file, subject, true)?.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    fn map(file: &File, subject: Subject, writable: bool) -> io::Result<Option<Self>> {
-        let length = subject.table_bytes();
-        if file.metadata()?.len() != length {
+    fn of(file: File, subject: Subject, writable: bool) -> io::Result<Option<Self>> {
+        let mut head = [0; HEAD_BYTES];
+        if file.metadata()?.len() != subject.table_bytes() {
             return Ok(None);
         }
-        let options = MmapOptions::new();
-        let map = if writable {
-            options.map_raw(file)?
-        } else {
-            options.map_raw_read_only(file)?
-        };
-        let index = Self {
-            map,
-            samples: subject.samples,
+        file.read_exact_at(&mut head, 0)?;
+        Ok((head == subject.head()).then_some(Self {
+            file,
+            subject,
             writable,
-        };
-        // SAFETY: the head is inside the mapping (length checked) and written before the rename
-        // that made the file visible.
-        let head = unsafe { std::slice::from_raw_parts(index.map.as_ptr(), HEAD_BYTES) };
-        Ok((head == subject.head()).then_some(index))
+            change: Mutex::default(),
+            failed: AtomicBool::new(false),
+        }))
     }
 
-    fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at + 8 <= self.map.len() && at.is_multiple_of(8));
-        // SAFETY: inside the mapping and aligned (asserted); shared memory of processes that all
-        // treat it as atomics. The file is never cut: it is replaced by rename.
-        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(at).cast()) }
+    /// A word of the file; 0 where it cannot be read.
+    fn word(&self, at: usize) -> u64 {
+        let mut word = [0; 8];
+        let read = self.file.read_exact_at(&mut word, at as u64);
+        read.map_or(0, |()| u64::from_le_bytes(word))
     }
 
-    fn row(&self, sample: u32) -> Option<(&AtomicU64, &AtomicU64)> {
-        (sample < self.samples).then(|| {
-            let at = HEAD + sample as usize * ROW;
-            (self.word(at), self.word(at + 8))
-        })
+    fn put_word(&self, at: u64, word: u64) {
+        if self.file.write_all_at(&word.to_le_bytes(), at).is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn row(&self, sample: u32) -> Option<u64> {
+        (sample < self.subject.samples).then(|| (HEAD + sample as usize * ROW) as u64)
     }
 
     /// Where all samples lie that it has.
     pub(super) fn rows(&self) -> impl Iterator<Item = (u32, Location)> {
-        (0..self.samples).filter_map(|sample| Some((sample, self.get(sample)?.0)))
+        (0..self.subject.samples)
+            .step_by(ROWS_AT_A_TIME)
+            .flat_map(move |first| {
+                let count = (self.subject.samples - first).min(ROWS_AT_A_TIME as u32);
+                let mut rows = vec![0; count as usize * ROW];
+                // What cannot be read is not there.
+                let at = (HEAD + first as usize * ROW) as u64;
+                if self.file.read_exact_at(&mut rows, at).is_err() {
+                    rows.clear();
+                }
+                let found = rows.chunks_exact(ROW).zip(first..);
+                let found = found.filter_map(|(row, sample)| Some((sample, read_row(row)?.0)));
+                found.collect::<Vec<_>>()
+            })
     }
 
     /// Where a sample lies, and the check of its bytes.
     pub(super) fn get(&self, sample: u32) -> Option<(Location, u64)> {
-        let (location, check) = self.row(sample)?;
-        let found = Location::unpack(location.load(Ordering::Acquire))?;
-        Some((found, check.load(Ordering::Relaxed)))
+        let mut row = [0; ROW];
+        self.file.read_exact_at(&mut row, self.row(sample)?).ok()?;
+        read_row(&row)
     }
 
     /// Says where a sample lies. For the one writer.
     pub(super) fn set(&self, sample: u32, at: Location, sum: u64) {
-        if let Some((location, check)) = self.row(sample)
+        if let Some(row) = self.row(sample)
             && self.writable
         {
-            location.store(0, Ordering::Release);
-            check.store(sum, Ordering::Release);
-            location.store(at.pack(), Ordering::Release);
+            let _alone = self.change.lock().expect("the table's lock");
+            // Others read meanwhile: a location is never there without its check.
+            if self.word(row as usize) != 0 {
+                self.put_word(row, 0);
+            }
+            self.put_word(row + 8, sum);
+            self.put_word(row, at.pack());
         }
     }
 
     /// The sample is not there, unless it has moved meanwhile. True if this changed something.
     pub(super) fn remove(&self, sample: u32, from: Location) -> bool {
-        let Some((location, _)) = self.row(sample) else {
+        let Some(row) = self.row(sample).filter(|_| self.writable) else {
             return false;
         };
-        self.writable
-            && location
-                .compare_exchange(from.pack(), 0, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+        let _alone = self.change.lock().expect("the table's lock");
+        let is_there = self.word(row as usize) == from.pack();
+        if is_there {
+            self.put_word(row, 0);
+        }
+        is_there
+    }
+
+    /// All rows, in memory, to change many of them.
+    pub(super) fn draft(&self) -> Draft {
+        let mut rows = vec![0; self.subject.samples as usize * ROW];
+        if self.file.read_exact_at(&mut rows, HEAD as u64).is_err() {
+            rows.fill(0);
+        }
+        Draft(rows)
+    }
+
+    /// Puts a draft in place of all rows. For the one writer, before anybody reads.
+    pub(super) fn put(&self, draft: &Draft) -> io::Result<()> {
+        self.file.write_all_at(&draft.0, HEAD as u64)
     }
 
     /// The lowest number that no segment has had yet; 0 if that is not known.
     pub(super) fn next_segment(&self) -> u32 {
-        number(self.word(NEXT).load(Ordering::Acquire))
+        number(self.word(NEXT))
     }
 
     /// Segments have had all numbers below `next`. Said before the segment is made.
     pub(super) fn remember_segment(&self, next: u32) {
         if self.writable {
-            self.word(NEXT).store(numbered(next), Ordering::Release);
+            self.put_word(NEXT as u64, numbered(next));
         }
     }
 
@@ -256,19 +293,46 @@ impl SampleIndex {
 
     /// Whether the last writer has said that all it wrote is in the table.
     pub(super) fn is_clean(&self) -> bool {
-        self.word(CLEAN).load(Ordering::Acquire) == 1
+        self.word(CLEAN) == 1
     }
 
     /// Says so, or that a writer is at it. That is on the disk when this returns, and before it
     /// what it is about: after a power failure a table that says it is complete must be.
     pub(super) fn set_clean(&self, clean: bool) {
-        if !self.writable || clean && self.map.flush().is_err() {
+        if !self.writable || clean && !self.is_whole() {
             return;
         }
-        self.word(CLEAN).store(u64::from(clean), Ordering::Release);
+        self.put_word(CLEAN as u64, u64::from(clean));
         // Where this fails the rest does as well, and is noticed there.
-        let _ = self.map.flush_range(0, HEAD);
+        let _ = self.file.sync_data();
     }
+
+    /// Whether all that was written is in the file, and on the disk.
+    fn is_whole(&self) -> bool {
+        let length = self.file.metadata().map_or(0, |meta| meta.len());
+        !self.failed.load(Ordering::Relaxed)
+            && length == self.subject.table_bytes()
+            && self.file.sync_data().is_ok()
+    }
+}
+
+/// Rows of a table that are not in its file yet.
+#[derive(Debug)]
+pub(super) struct Draft(Vec<u8>);
+
+impl Draft {
+    /// Says where a sample lies.
+    pub(super) fn set(&mut self, sample: u32, at: Location, sum: u64) {
+        if let Some(row) = self.0.chunks_exact_mut(ROW).nth(sample as usize) {
+            row[..8].copy_from_slice(&at.pack().to_le_bytes());
+            row[8..].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+}
+
+fn read_row(row: &[u8]) -> Option<(Location, u64)> {
+    let word = |at: usize| u64::from_le_bytes(row[at..at + 8].try_into().expect("eight bytes"));
+    Some((Location::unpack(word(0))?, word(8)))
 }
 
 /// A segment's number with a check of its own: a damaged one would use up all others at once.
@@ -384,6 +448,48 @@ mod tests {
             let table = SampleIndex::open(&path, other).unwrap().unwrap();
             assert_eq!(table.next_segment(), 0, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_table_that_is_cut_while_it_is_in_use_has_no_more_samples_and_is_not_complete() {
+        for length in [0, 40, HEAD as u64, HEAD as u64 + 5 * ROW as u64 + 3] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("map");
+            let writer = SampleIndex::create(&path, SUBJECT).unwrap();
+            (0..10).for_each(|sample| writer.set(sample, at(sample), 99));
+            let reader = SampleIndex::open(&path, SUBJECT).unwrap().unwrap();
+            assert_eq!(reader.rows().count(), 10);
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_len(length).unwrap();
+            let left = length.saturating_sub(HEAD as u64) / ROW as u64;
+            for index in [&reader, &writer] {
+                let found = (0..10).filter(|&sample| index.get(sample).is_some());
+                assert_eq!(found.count() as u64, left, "cut to {length}");
+                assert_eq!(index.rows().count(), 0, "no whole part is there");
+                assert!(!index.is_clean());
+            }
+            assert!(!writer.remove(9, at(9)));
+            writer.set_clean(true);
+            assert!(!writer.is_clean(), "cut to {length}");
+            assert!(SampleIndex::open(&path, SUBJECT).unwrap().is_none());
+            // What is added after that can be found again, and nothing else is made up.
+            writer.set(7, at(7), 98);
+            assert_eq!(reader.get(7), Some((at(7), 98)));
+            assert_eq!(reader.get(6), None);
+        }
+    }
+
+    #[test]
+    fn a_draft_puts_many_rows_at_once_and_keeps_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let index = SampleIndex::create(&folder.path().join("map"), SUBJECT).unwrap();
+        index.set(2, at(1), 5);
+        let mut draft = index.draft();
+        draft.set(9, at(3), 7);
+        draft.set(10, at(3), 7);
+        index.put(&draft).unwrap();
+        let rows: Vec<_> = index.rows().collect();
+        assert_eq!(rows, [(2, at(1)), (9, at(3))]);
     }
 
     #[test]

@@ -72,6 +72,14 @@ impl Spot {
     }
 }
 
+/// What of a chunk is there: part of a segment, and how many samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) samples: usize,
+}
+
 /// Bytes of a sample, in as many pieces as they lie in.
 pub(super) type Parts<'a, 'b> = &'b mut (dyn Iterator<Item = &'a [u8]> + 'b);
 
@@ -101,8 +109,17 @@ pub(super) trait Layout: Send + Sync + fmt::Debug {
     /// An epoch begins, in this order if it is known.
     fn begin(&self, order: Option<&Order>);
 
-    /// What it is to know of the epoch after.
-    fn foresee(&self, _next: &Order) {}
+    /// What it is to know of the epoch after; `forecast` if that may turn out otherwise.
+    fn foresee(&self, _next: &Order, _forecast: bool) {}
+
+    /// The chunk that is best read as a whole when a sample of it is read at this spot.
+    fn extent(&self, _sample: u32, _spot: &Spot) -> Option<Extent> {
+        None
+    }
+
+    /// Called by the reader before it reads a sample: waits for a moment if its record is still on
+    /// its way to the disk.
+    fn await_written(&self, _sample: u32) {}
 
     /// The user has had these samples.
     fn consumed(&self, _samples: &[u32]) {}

@@ -390,14 +390,17 @@ impl Bits {
         word.is_some_and(|word| word.load(Ordering::Acquire) & 1 << (id % 64) != 0)
     }
 
-    pub(super) fn set(&self, id: u32, there: bool) {
+    /// Whether it was there before.
+    pub(super) fn set(&self, id: u32, there: bool) -> bool {
         let Some(word) = self.0.get(id as usize / 64) else {
-            return;
+            return false;
         };
-        if there {
-            word.fetch_or(1 << (id % 64), Ordering::AcqRel);
+        let bit = 1 << (id % 64);
+        let before = if there {
+            word.fetch_or(bit, Ordering::AcqRel)
         } else {
-            word.fetch_and(!(1 << (id % 64)), Ordering::AcqRel);
-        }
+            word.fetch_and(!bit, Ordering::AcqRel)
+        };
+        before & bit != 0
     }
 }

@@ -1,7 +1,7 @@
-//! Reorder: two logs, that of this epoch and that of the next, each in the order of its epoch.
+//! Reorder: each epoch has a log in its order, written while the epoch before it is read.
 //!
 //! ```text
-//!   this epoch's log   [#####][#####][     ][     ]    read from the front, chunk by chunk;
+//!   this epoch's log   [     ][     ][#####][#####]    read from the front, chunk by chunk;
 //!                                                      what was used gives its blocks back
 //!   next epoch's log   [ #   ][  #  ][#    ][   # ]    each sample used is written to its place
 //! ```
@@ -10,110 +10,157 @@
 //! the price is that the whole dataset is written again every epoch. Where the disk does not hold
 //! it all, the samples that come first in the next epoch are kept (its *reach*).
 //!
-//! A writer that is behind holds up those who have read: the pace is then that of the writes.
+//! Whatever is on the disk is used. An epoch that is left early leaves two logs with a part each:
+//! both are *sources* of the next one, and so are those of a run that was killed. A record goes
+//! only once the next log has its sample, or has no place for it; what an epoch does not use is
+//! brought over in the background. If the next log turns out to be of another order, it is read in
+//! whatever order there is: records check themselves.
 //!
-//! Fetching runs on into the next epoch before its own next one is known: what is read then is
-//! carried over, from log to log, as soon as it is.
+//! A writer that is behind holds up those who have read: the pace is then that of the writes. One
+//! that hangs is waited for once.
 //!
-//! Once the disk cannot be written to, both logs stay as they are and are read in any order.
+//! Once no directory can be written to, all logs stay as they are and are read in any order.
+//!
+//! Only the process that writes has the tables, 8 bytes a sample and log, on its heap: others could
+//! not use them, since a record may be gone by the time that they read it.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, fallocate};
-
-use super::buffer::{Buffer, Pool};
+use super::buffer::Pool;
 use super::core::{Core, Figures};
-use super::device::{Op, transfer};
+use super::files::Dir;
 use super::index::Location;
 use super::kind::Kind;
-use super::layout::{Check, Layout, Order, Parts, Sample, Spot};
+use super::layout::{Check, Extent, Layout, Order, Parts, Sample, Spot};
 use super::layout_packed::Bits;
-use super::order_file::OrderFile;
-use super::ordered::{Freed, Ordered, SEGMENT, length, tag};
+use super::order_file::{Chunking, OrderFile, distinct};
+use super::ordered::{Ordered, length, slots, tag};
 use super::record;
-use super::recover_ordered;
+use super::recover_ordered::{self, MOST_LOGS};
+use super::rooms::Rooms;
+use super::scribe::{Message, Scribe, Used};
 use super::writer::Writer;
 
-/// How long a sample waits for the writer. What is not written is read from the origin in the
-/// next epoch, which costs more than this; but a disk that hangs must not stop the training.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a sample waits for the writer, unless it has kept one waiting in vain already. What is
+/// not written may have to be read from the origin in the next epoch.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Most samples that are remembered to be carried over.
 const MOST_CARRIED: usize = 1 << 20;
 /// Chunks that may wait for their blocks to be given back while others are written.
 const CHUNKS_IN_FLIGHT: u64 = 4;
+/// With more sources, the smallest are brought over into the next log.
+const ENOUGH_SOURCES: usize = 2;
+
+/// How long chunks are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChunkSize {
+    /// At most so many bytes.
+    pub(super) bytes: u64,
+    /// And no more than a batch.
+    pub(super) is_batch: bool,
+}
 
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Reorder {
     shared: Arc<Shared>,
-    logs: RwLock<Logs>,
+    chunk: ChunkSize,
     carried: Mutex<Vec<u32>>,
     to_writer: Mutex<Option<Sender<Message>>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the writing thread knows too.
 #[derive(Debug)]
-struct Shared {
-    core: Arc<Core>,
+pub(super) struct Shared {
+    pub(super) core: Arc<Core>,
     pool: Pool,
+    pub(super) logs: RwLock<Logs>,
     /// Samples that are on their way to the next log.
-    pending: Bits,
-    /// Bytes that both logs take.
-    taken: AtomicU64,
-    /// Bytes that they may.
-    limit: AtomicU64,
-    /// Parts that the writer is still to give back.
-    freeing: AtomicU64,
+    pub(super) pending: Bits,
+    pub(super) rooms: Rooms,
+    /// Messages of used samples that the writer has not come to yet.
+    pub(super) freeing: AtomicU64,
+    /// It was waited for in vain, and has written nothing since.
+    pub(super) behind: AtomicBool,
 }
 
+/// The logs that there are.
 #[derive(Debug, Default)]
-struct Logs {
-    current: Option<Arc<Ordered>>,
-    /// Whether that is in the order of the epoch.
-    in_order: bool,
-    next: Option<Arc<Ordered>>,
+pub(super) struct Logs {
+    /// Those that are read, first those in the order of this epoch.
+    pub(super) sources: Vec<Arc<Ordered>>,
+    /// The one that is written.
+    pub(super) next: Option<Arc<Ordered>>,
+    /// Its order may turn out otherwise.
+    is_forecast: bool,
+    epoch: Option<Epoch>,
     next_segment: u32,
 }
 
+/// The epoch that is under way.
 #[derive(Debug)]
-enum Message {
-    Write(Arc<Ordered>, u32, Location, Buffer, usize),
-    Carry(Arc<Ordered>, Arc<Ordered>, Vec<u32>),
-    Free(Freed),
-    Drop(Arc<Ordered>),
-    Flush(Sender<()>),
+struct Epoch {
+    /// Its samples, and how many.
+    wanted: Bits,
+    count: usize,
+    /// How many the user has not had yet.
+    left: AtomicU64,
+}
+
+impl Logs {
+    fn find(&self, sample: u32) -> Option<Location> {
+        let mut logs = self.sources.iter().chain(&self.next);
+        logs.find_map(|log| log.find(sample))
+    }
+
+    /// The log that was last written to.
+    fn latest(&self) -> Option<&Arc<Ordered>> {
+        let newest = || self.sources.iter().max_by_key(|log| log.first);
+        self.next.as_ref().or_else(newest)
+    }
+
+    fn is_over(&self) -> bool {
+        let epoch = self.epoch.as_ref();
+        epoch.is_some_and(|epoch| epoch.left.load(Ordering::Acquire) == 0)
+    }
 }
 
 impl Reorder {
     /// Goes on with what is on the disk. `pool` has buffers for the longest record.
-    pub(super) fn new(core: Arc<Core>, pool: Pool) -> io::Result<Self> {
+    pub(super) fn new(core: Arc<Core>, pool: Pool, chunk: ChunkSize) -> io::Result<Self> {
+        let (sources, next_segment) = recover_ordered::take_over(&core);
         let shared = Arc::new(Shared {
             pending: Bits::new(core.subject.samples),
             pool: pool.clone(),
-            taken: AtomicU64::new(0),
-            limit: AtomicU64::new(0),
+            logs: RwLock::new(Logs {
+                sources,
+                next_segment,
+                ..Logs::default()
+            }),
+            rooms: Rooms::new(core.files.dirs().len()),
             freeing: AtomicU64::new(0),
+            behind: AtomicBool::new(false),
             core: core.clone(),
         });
-        let logs = recover(&core);
         let (to_writer, inbox) = channel();
         let mut scribe = Scribe {
             writer: Writer::new(core, &pool)?,
             spare: pool.take(Duration::ZERO),
             shared: shared.clone(),
+            carried: Vec::new(),
         };
         let thread = std::thread::Builder::new()
             .name("forebay-log-write".into())
             .spawn(move || scribe.run(&inbox))?;
         let reorder = Self {
             shared,
-            logs: RwLock::new(logs),
+            chunk,
             carried: Mutex::default(),
             to_writer: Mutex::new(Some(to_writer)),
             thread: Some(thread),
@@ -123,32 +170,48 @@ impl Reorder {
         Ok(reorder)
     }
 
+    fn dirs(&self) -> &[Dir] {
+        self.shared.core.files.dirs()
+    }
+
     /// Keeps a budget that is smaller than it was, or a disk that never heard of what was given
-    /// back before the power failed.
+    /// back before the power failed: the oldest log gives up first, and of it what comes last.
     fn shrink(&self) {
-        let logs = self.logs.read().expect("the logs' lock");
-        let (taken, limit) = (&self.shared.taken, &self.shared.limit);
-        let mut over = taken
-            .load(Ordering::Acquire)
-            .saturating_sub(limit.load(Ordering::Acquire));
-        for log in [&logs.current, &logs.next].into_iter().flatten() {
-            for freed in log.give_up(over) {
-                over = over.saturating_sub(freed.bytes);
-                self.free(freed);
+        let mut over: Vec<u64> = (0..self.dirs().len())
+            .map(|dir| self.shared.rooms.over(dir as u8))
+            .collect();
+        let sources = &self.shared.logs.read().expect("the logs' lock").sources;
+        for log in sources {
+            if over.iter().all(|&over| over == 0) {
+                break;
             }
+            let mut samples = log.latest_first();
+            samples.retain(|&sample| {
+                let room = record::room(length(&self.shared.core, sample));
+                let over = log.place(sample).map(|at| &mut over[usize::from(at.dir)]);
+                over.is_some_and(|over| {
+                    let wanted = *over > 0;
+                    *over = over.saturating_sub(room);
+                    wanted
+                })
+            });
+            self.free(Used {
+                samples,
+                logs: vec![log.clone()],
+                next: None,
+            });
         }
-        drop(logs);
         self.flush();
     }
 
-    fn free(&self, freed: Freed) {
+    fn free(&self, used: Used) {
         self.shared.freeing.fetch_add(1, Ordering::AcqRel);
-        self.send(Message::Free(freed));
+        self.send(Message::Free(used));
     }
 
     /// Whether nothing can be written any more.
     fn is_frozen(&self) -> bool {
-        !self.shared.core.files.dirs()[0].is_writable()
+        !self.dirs().iter().any(Dir::is_writable)
     }
 
     fn send(&self, message: Message) {
@@ -157,51 +220,134 @@ impl Reorder {
         }
     }
 
-    /// Counts what is taken, and puts by what may be.
+    /// Counts what is taken, and puts by what may be. An error if that is nothing anywhere.
     fn take_stock(&self) -> io::Result<()> {
-        let dirs = self.shared.core.files.dirs();
-        let mut limit = u64::MAX;
-        let mut taken = 0;
-        for dir in dirs.iter().filter(|dir| dir.is_writable()) {
-            limit = limit.min(dir.budget.reserve(&dir.folder)?);
-            taken += super::budget::used(&dir.folder);
+        let mut failure = None;
+        for (at, dir) in self.dirs().iter().enumerate() {
+            self.shared.rooms.set(at, 0, 0);
+            if !dir.is_writable() {
+                continue;
+            }
+            match dir.budget.reserve(&dir.folder) {
+                Ok(limit) => {
+                    // The file system's own blocks for files in many pieces, and the orders' files.
+                    let orders = u64::from(self.shared.core.subject.samples) * 12;
+                    let own = limit / 64 + orders + (128 << 10).min(limit / 32);
+                    let taken = super::budget::used(&dir.folder);
+                    self.shared.rooms.set(at, taken, limit.saturating_sub(own));
+                }
+                Err(error) => {
+                    self.shared.core.files.write_failed(at as u8, &error);
+                    failure = Some(error);
+                }
+            }
         }
-        let live = dirs.iter().filter(|dir| dir.is_writable()).count() as u64;
-        let limit = if live == 0 {
-            0
-        } else {
-            limit.saturating_mul(live)
-        };
-        // The file system's own blocks for files in many pieces, and the orders' files.
-        let orders = u64::from(self.shared.core.subject.samples) * 12;
-        let limit = limit.saturating_sub(limit / 64 + orders + (128 << 10).min(limit / 32));
-        self.shared.limit.store(limit, Ordering::Release);
-        self.shared.taken.store(taken, Ordering::Release);
-        Ok(())
+        match failure.filter(|_| self.is_frozen()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
-    /// The order's prefix that there is room for, with some to spare for what is under way.
-    fn order_file(&self, order: &Order, first: u32) -> OrderFile {
-        let core = &self.shared.core;
-        let longest = record::room(self.shared.pool.slot() as u64).max(1);
-        let batch = (order.batch as u64).min(SEGMENT / longest).max(1);
-        let limit = self.shared.limit.load(Ordering::Acquire);
-        let rooms = || order.ids.iter().map(|&id| record::room(length(core, id)));
-        let chunk = rooms().take(batch as usize).sum::<u64>();
-        let spare = (chunk * CHUNKS_IN_FLIGHT).min(limit / 32).max(chunk);
-        let room = limit - spare.min(limit / 8);
-        let mut sum = 0;
-        let reach = rooms()
-            .take_while(|room_of_one| {
-                sum += room_of_one;
-                sum <= room
-            })
-            .count();
-        OrderFile {
-            first,
+    fn chunking(&self, order: &Order) -> Chunking {
+        let batch = if self.chunk.is_batch { order.batch } else { 0 };
+        Chunking {
             batch: batch as u32,
-            reach: reach as u32,
-            ids: order.ids.to_vec(),
+            bytes: self.chunk.bytes as u32,
+        }
+    }
+
+    /// How many samples there is room for, with some to spare for what is under way.
+    fn reach(&self, ids: &[u32], chunking: Chunking, dirs: &[u8]) -> usize {
+        let core = &self.shared.core;
+        let batch = ids.iter().take(chunking.batch.max(1) as usize);
+        let batch: u64 = batch.map(|&id| record::room(length(core, id))).sum();
+        let chunk = match chunking.batch {
+            0 => u64::from(chunking.bytes),
+            _ => batch.min(u64::from(chunking.bytes)),
+        };
+        let mut left: Vec<u64> = dirs
+            .iter()
+            .map(|&dir| {
+                let limit = self.shared.rooms.limit(dir);
+                let spare = (chunk * CHUNKS_IN_FLIGHT).min(limit / 32).max(chunk);
+                limit - spare.min(limit / 8)
+            })
+            .collect();
+        let mut slots = slots(ids, chunking, dirs.len() as u32, core);
+        let beyond = slots.find(|slot| {
+            let left = &mut left[slot.stripe as usize];
+            let fits = *left >= slot.room;
+            *left = left.saturating_sub(slot.room);
+            !fits
+        });
+        beyond.map_or(ids.len(), |slot| slot.at)
+    }
+
+    /// A log in this order, over all directories that can be written to.
+    fn make(&self, ids: &[u32], chunking: Chunking, first: u32) -> Option<Ordered> {
+        let core = &self.shared.core;
+        loop {
+            let dirs: Vec<u8> = (0..self.dirs().len() as u8)
+                .filter(|&dir| self.dirs()[usize::from(dir)].is_writable())
+                .collect();
+            if dirs.is_empty() {
+                return None;
+            }
+            let file = OrderFile {
+                first,
+                chunking,
+                stripes: dirs.len() as u32,
+                reach: self.reach(ids, chunking, &dirs) as u32,
+                ids: ids.to_vec(),
+            };
+            let log = Ordered::new(&file, core, dirs.clone())?;
+            let mut saved = true;
+            for dir in dirs {
+                if let Err(error) = file.save(&self.dirs()[usize::from(dir)].folder, core.subject) {
+                    core.files.write_failed(dir, &error);
+                    saved = false;
+                }
+            }
+            if saved {
+                return Some(log);
+            }
+        }
+    }
+
+    /// Samples in sources that this epoch will not bring into the next log by itself.
+    fn left_behind(&self, logs: &Logs) -> Vec<u32> {
+        let samples = self.shared.core.subject.samples;
+        let mut left =
+            std::mem::take(&mut *self.carried.lock().expect("the carried samples' lock"));
+        if let Some(epoch) = logs.epoch.as_ref().filter(|e| e.count < samples as usize) {
+            left.extend((0..samples).filter(|&sample| !epoch.wanted.has(sample)));
+        }
+        let mut by_size: Vec<_> = logs.sources.iter().collect();
+        by_size.sort_by_key(|log| std::cmp::Reverse((log.is_in_turn(), log.count())));
+        for small in by_size.into_iter().skip(ENOUGH_SOURCES) {
+            left.extend(small.latest_first());
+        }
+        left.retain(|&sample| logs.sources.iter().any(|log| log.find(sample).is_some()));
+        left
+    }
+
+    /// Lets logs go that have nothing any more.
+    fn drop_empty(&self) {
+        let mut logs = self.shared.logs.write().expect("the logs' lock");
+        let (empty, others) = logs.sources.drain(..).partition(|log| log.count() == 0);
+        logs.sources = others;
+        let empty: Vec<_> = empty;
+        for log in empty {
+            self.send(Message::Drop(log));
+        }
+    }
+
+    /// The smallest of too many logs are brought over into the next one, as a whole.
+    fn merge_some(&self, logs: &Logs) {
+        let mut by_size = logs.sources.clone();
+        by_size.sort_by_key(|log| std::cmp::Reverse((log.is_in_turn(), log.count())));
+        for log in by_size.into_iter().skip(MOST_LOGS - 1) {
+            self.send(Message::Merge(log));
         }
     }
 }
@@ -212,21 +358,44 @@ impl Layout for Reorder {
     }
 
     fn find(&self, sample: u32) -> Option<Spot> {
-        let logs = self.logs.read().expect("the logs' lock");
-        let here = |log: &Option<Arc<Ordered>>| log.as_ref()?.find(sample);
-        let at = here(&logs.current).or_else(|| here(&logs.next))?;
-        Some(Spot {
-            at,
-            check: Check::Record,
-        })
+        let logs = self.shared.logs.read().expect("the logs' lock");
+        let check = Check::Record;
+        let found = logs.find(sample);
+        // What is on its way to the disk is there by the time that it is read.
+        let found = found.or_else(|| match self.shared.pending.has(sample) {
+            true => logs.latest()?.place(sample),
+            false => None,
+        });
+        found.map(|at| Spot { at, check })
+    }
+
+    fn await_written(&self, sample: u32) {
+        if !self.shared.pending.has(sample) {
+            return;
+        }
+        let until = Instant::now() + self.shared.patience();
+        while self.shared.pending.has(sample) {
+            if Instant::now() > until {
+                self.shared.behind.store(true, Ordering::Relaxed);
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn extent(&self, sample: u32, spot: &Spot) -> Option<Extent> {
+        let logs = self.shared.logs.read().expect("the logs' lock");
+        let mut logs = logs.sources.iter().chain(&logs.next);
+        let log = logs.find(|log| log.find(sample) == Some(spot.at))?;
+        log.is_in_turn().then(|| log.extent(sample))?
     }
 
     fn offer(&self, sample: &Sample, parts: Parts<'_, '_>) -> bool {
         let shared = &self.shared;
-        let logs = self.logs.read().expect("the logs' lock");
-        let there =
-            |next: &Arc<Ordered>| next.find(sample.id).is_some() || shared.pending.has(sample.id);
-        let Some(next) = logs.next.as_ref().filter(|next| !there(next)) else {
+        let logs = shared.logs.read().expect("the logs' lock");
+        let is_there =
+            |next: &Arc<Ordered>| shared.pending.has(sample.id) || next.find(sample.id).is_some();
+        let Some(next) = logs.next.as_ref().filter(|next| !is_there(next)).cloned() else {
             // Read for the epoch after: its own next one is not known yet.
             let mut carried = self.carried.lock().expect("the carried samples' lock");
             if carried.len() < MOST_CARRIED {
@@ -234,28 +403,30 @@ impl Layout for Reorder {
             }
             return false;
         };
-        let dirs = shared.core.files.dirs();
-        let writable = |at: &Location| dirs[usize::from(at.dir)].is_writable();
+        drop(logs);
+        let writable = |at: &Location| self.dirs()[usize::from(at.dir)].is_writable();
         let Some(at) = next.place(sample.id).filter(writable) else {
             return false; // beyond the reach
         };
-        if !shared.take_soon(record::room(sample.length)) {
+        let room = record::room(sample.length);
+        if !shared.take_soon(at.dir, room) {
             return false;
         }
         let Some(mut buffer) = shared.pool.take(shared.patience()) else {
-            shared.give(record::room(sample.length));
+            shared.behind.store(true, Ordering::Relaxed);
+            shared.rooms.give(at.dir, room);
             Figures::add(&shared.core.figures.skipped, 1);
             return false;
         };
         shared.pending.set(sample.id, true);
         let bytes = record::write(sample, parts, buffer.bytes_mut());
-        self.send(Message::Write(next.clone(), sample.id, at, buffer, bytes));
+        self.send(Message::Write(next, sample.id, at, buffer, bytes));
         true
     }
 
     fn lost(&self, sample: u32, spot: &Spot) {
-        let logs = self.logs.read().expect("the logs' lock");
-        for log in [&logs.current, &logs.next].into_iter().flatten() {
+        let logs = self.shared.logs.read().expect("the logs' lock");
+        for log in logs.sources.iter().chain(&logs.next) {
             log.lose(sample, spot.at);
         }
     }
@@ -264,70 +435,100 @@ impl Layout for Reorder {
         if self.is_frozen() {
             return;
         }
-        let mut logs = self.logs.write().expect("the logs' lock");
-        let wanted = order.map(|order| tag(&order.ids));
-        let is_it =
-            |log: &Option<Arc<Ordered>>| log.as_ref().is_some_and(|log| Some(log.tag) == wanted);
-        let (current, next) = (logs.current.take(), logs.next.take());
-        let count = |log: &Option<Arc<Ordered>>| log.as_ref().map_or(0, |log| log.count());
-        let (kept, dropped) = if is_it(&next) || !is_it(&current) && count(&next) > count(&current)
-        {
-            (next, current)
-        } else {
-            (current, next)
-        };
-        logs.in_order = is_it(&kept);
-        logs.current = kept;
+        let core = &self.shared.core;
+        let samples = core.subject.samples;
+        let ids = order.map(|order| distinct(&order.ids, samples));
+        // What was not brought over stays where it is.
+        self.send(Message::Carry(Vec::new()));
+        let mut logs = self.shared.logs.write().expect("the logs' lock");
+        let was_forecast = std::mem::take(&mut logs.is_forecast);
+        if let Some(next) = logs.next.take() {
+            let is_other = ids.as_ref().is_some_and(|ids| tag(ids) != next.tag);
+            if is_other && was_forecast && logs.is_over() {
+                core.wrong_forecast();
+            }
+            logs.sources.push(next);
+        }
+        for log in &logs.sources {
+            log.expect(ids.as_deref().unwrap_or(&[]));
+        }
+        logs.sources.sort_by_key(|log| !log.is_in_turn());
+        logs.epoch = ids.map(|ids| {
+            let wanted = Bits::new(samples);
+            for &id in &ids {
+                wanted.set(id, true);
+            }
+            Epoch {
+                wanted,
+                count: ids.len(),
+                left: AtomicU64::new(order.map_or(0, |order| order.ids.len() as u64)),
+            }
+        });
         drop(logs);
-        if let Some(dropped) = dropped {
-            self.send(Message::Drop(dropped));
-        }
         self.flush();
-        if let Err(error) = self.take_stock() {
-            self.shared.core.files.write_failed(0, &error);
-        }
+        self.drop_empty();
+        self.flush();
+        // Where this fails the directories say so.
+        let _ = self.take_stock();
     }
 
-    fn foresee(&self, next: &Order) {
+    fn foresee(&self, next: &Order, forecast: bool) {
         if self.is_frozen() {
             return;
         }
-        let mut logs = self.logs.write().expect("the logs' lock");
-        let known = logs.next.as_ref().map(|log| log.tag);
-        if known == Some(tag(&next.ids)) {
+        let ids = distinct(&next.ids, self.shared.core.subject.samples);
+        let wanted = tag(&ids);
+        let mut logs = self.shared.logs.write().expect("the logs' lock");
+        if logs.next.as_ref().is_some_and(|log| log.tag == wanted) {
             return;
         }
-        if let Some(dropped) = logs.next.take() {
-            self.send(Message::Drop(dropped));
+        if let Some(other) = logs.next.take() {
+            other.expect(&[]);
+            logs.sources.push(other);
         }
-        let core = &self.shared.core;
-        let file = self.order_file(next, logs.next_segment);
-        if let Err(error) = file.save(&core.files.dirs()[0].folder, core.subject) {
-            core.files.write_failed(0, &error);
-            return;
-        }
-        let log = Arc::new(Ordered::new(&file, core));
-        logs.next_segment += log.segment_count();
-        logs.next = Some(log.clone());
-        let carried = std::mem::take(&mut *self.carried.lock().expect("the carried samples' lock"));
-        if let Some(current) = &logs.current {
-            self.send(Message::Carry(current.clone(), log, carried));
-        }
+        // A log of this order may have been begun already, by an epoch that was left early.
+        let begun = logs.sources.iter().filter(|log| log.tag == wanted);
+        let begun = begun.filter(|log| !log.is_in_turn());
+        let log = match begun.max_by_key(|log| log.first).cloned() {
+            Some(log) => {
+                logs.sources.retain(|source| !Arc::ptr_eq(source, &log));
+                log
+            }
+            None => {
+                let first = logs.next_segment;
+                let Some(log) = self.make(&ids, self.chunking(next), first) else {
+                    return;
+                };
+                logs.next_segment += log.segment_count();
+                Arc::new(log)
+            }
+        };
+        log.expect_all();
+        logs.next = Some(log);
+        // An order that was forecast stays one though it is told again, nearer to its epoch.
+        logs.is_forecast |= forecast;
+        let left = self.left_behind(&logs);
+        self.merge_some(&logs);
+        drop(logs);
+        self.send(Message::Carry(left));
     }
 
     fn consumed(&self, samples: &[u32]) {
-        let logs = self.logs.read().expect("the logs' lock");
-        let Some(current) = logs.current.as_ref().filter(|_| !self.is_frozen()) else {
-            return;
-        };
-        for &sample in samples {
-            let freed = match logs.in_order {
-                true => current.consume(sample),
-                false => current.consume_alone(sample),
-            };
-            if let Some(freed) = freed {
-                self.free(freed);
-            }
+        let logs = self.shared.logs.read().expect("the logs' lock");
+        if let Some(epoch) = &logs.epoch {
+            let count = samples.len() as u64;
+            let less = |left: u64| Some(left.saturating_sub(count));
+            let _ = epoch
+                .left
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        }
+        // Without a next log there is nothing that they are replaced by.
+        if logs.next.is_some() && !logs.sources.is_empty() && !self.is_frozen() {
+            self.free(Used {
+                samples: samples.to_vec(),
+                logs: logs.sources.clone(),
+                next: logs.next.clone(),
+            });
         }
     }
 
@@ -344,8 +545,7 @@ impl Layout for Reorder {
     }
 
     fn is_full(&self) -> bool {
-        let limit = self.shared.limit.load(Ordering::Relaxed);
-        self.shared.taken.load(Ordering::Relaxed) + self.shared.pool.slot() as u64 > limit
+        self.shared.rooms.is_full(self.shared.pool.slot() as u64)
     }
 }
 
@@ -359,206 +559,30 @@ impl Drop for Reorder {
 }
 
 impl Shared {
-    /// Bytes of the budget, if there are so many.
-    fn take(&self, bytes: u64) -> bool {
-        let limit = self.limit.load(Ordering::Acquire);
-        let more = |taken: u64| (taken + bytes <= limit).then_some(taken + bytes);
-        self.taken
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
-            .is_ok()
-    }
-
     fn patience(&self) -> Duration {
-        PATIENCE.max(self.core.traffic.patience())
+        let own = match self.behind.load(Ordering::Relaxed) {
+            true => Duration::ZERO,
+            false => PATIENCE,
+        };
+        own.max(self.core.traffic.patience())
     }
 
-    /// The same, waiting for a moment for what is about to be given back.
-    fn take_soon(&self, bytes: u64) -> bool {
+    /// Takes bytes of a directory, waiting for a moment for what is about to be given back.
+    fn take_soon(&self, dir: u8, bytes: u64) -> bool {
         let until = Instant::now() + self.patience();
         loop {
             let coming = self.freeing.load(Ordering::Acquire) > 0;
-            if self.take(bytes) {
+            if self.rooms.take(dir, bytes) {
                 return true;
             }
-            if !coming || Instant::now() > until {
+            if !coming {
+                return false;
+            }
+            if Instant::now() > until {
+                self.behind.store(true, Ordering::Relaxed);
                 return false;
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-    }
-
-    fn give(&self, bytes: u64) {
-        let less = |taken: u64| Some(taken.saturating_sub(bytes));
-        let _ = self
-            .taken
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
-    }
-}
-
-/// The writer thread's side.
-struct Scribe {
-    shared: Arc<Shared>,
-    writer: Writer,
-    /// A buffer of its own, for what is carried over.
-    spare: Option<Buffer>,
-}
-
-impl Scribe {
-    fn run(&mut self, inbox: &Receiver<Message>) {
-        while let Ok(message) = inbox.recv() {
-            match message {
-                Message::Write(log, sample, at, buffer, bytes) => {
-                    drop(self.write(&log, sample, at, buffer, bytes));
-                }
-                Message::Carry(from, to, samples) => self.carry(&from, &to, &samples),
-                Message::Free(freed) => {
-                    self.free(&freed);
-                    self.shared.freeing.fetch_sub(1, Ordering::AcqRel);
-                }
-                Message::Drop(log) => self.drop_log(&log),
-                Message::Flush(done) => {
-                    let _ = done.send(());
-                }
-            }
-        }
-    }
-
-    fn write(
-        &mut self,
-        log: &Ordered,
-        sample: u32,
-        at: Location,
-        buffer: Buffer,
-        bytes: usize,
-    ) -> Buffer {
-        let core = &self.shared.core;
-        let (buffer, written) = match core.files.sparse(at.dir, at.segment) {
-            Ok(file) => {
-                let offset = u64::from(at.offset);
-                self.writer.write(&file, buffer, 0..bytes, offset)
-            }
-            Err(error) => (buffer, Err(error)),
-        };
-        match written {
-            Ok(()) => {
-                log.set(sample, true);
-                Figures::add(&core.figures.written, 1);
-            }
-            Err(error) => {
-                self.shared.give(bytes as u64);
-                core.files.write_failed(at.dir, &error);
-            }
-        }
-        self.shared.pending.set(sample, false);
-        buffer
-    }
-
-    /// From this epoch's log to the next one's.
-    fn carry(&mut self, from: &Ordered, to: &Ordered, samples: &[u32]) {
-        for &id in samples {
-            // Whether or not the user had it meanwhile: its blocks are given back after this.
-            let (Some(source), Some(target)) = (from.place(id), to.place(id)) else {
-                continue;
-            };
-            if to.find(id).is_some() || self.shared.pending.has(id) {
-                continue;
-            }
-            let Some(identity) = (self.shared.core.identify)(id) else {
-                continue;
-            };
-            let sample = Sample {
-                id,
-                identity,
-                length: length(&self.shared.core, id),
-            };
-            let room = record::room(sample.length) as usize;
-            let Some(buffer) = self.spare.take() else {
-                return;
-            };
-            let (mut buffer, whole) = self.read(&sample, source, buffer, room);
-            if whole && self.shared.take(room as u64) {
-                buffer = self.write(to, id, target, buffer, room);
-            }
-            self.spare = Some(buffer);
-        }
-    }
-
-    /// Reads a record; whether it is whole.
-    fn read(&self, sample: &Sample, at: Location, buffer: Buffer, room: usize) -> (Buffer, bool) {
-        let Ok(file) = self.shared.core.files.segment(at.dir, at.segment) else {
-            return (buffer, false);
-        };
-        let mut op = Op {
-            token: 0,
-            write: false,
-            file,
-            offset: u64::from(at.offset),
-            buffer,
-            range: 0..room,
-        };
-        let spot = Spot {
-            at,
-            check: Check::Record,
-        };
-        let span = spot.span(sample.length) as usize;
-        let whole = transfer(&mut op).is_ok() && spot.verify(sample, &op.buffer[..span]).is_some();
-        (op.buffer, whole)
-    }
-
-    /// Gives blocks back.
-    fn free(&self, freed: &Freed) {
-        let files = &self.shared.core.files;
-        let punched = files
-            .segment(freed.at.dir, freed.at.segment)
-            .and_then(|file| {
-                let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                let offset = u64::from(freed.at.offset);
-                fallocate(file.as_fd(), how, offset, freed.length).map_err(io::Error::from)
-            });
-        if punched.is_ok() {
-            self.shared.give(freed.bytes);
-        }
-    }
-
-    fn drop_log(&self, log: &Ordered) {
-        let files = &self.shared.core.files;
-        let dirs = files.dirs().len() as u32;
-        for segment in log.first..log.first + log.segment_count() {
-            let _ = files.delete(((segment - log.first) % dirs) as u8, segment);
-        }
-        OrderFile::delete(&files.dirs()[0].folder, log.first);
-    }
-}
-
-/// The logs on the disk. Whatever belongs to none of them is deleted.
-fn recover(core: &Core) -> Logs {
-    let home = &core.files.dirs()[0].folder;
-    let mut logs: Vec<_> = recover_ordered::logs(core)
-        .into_iter()
-        .map(Arc::new)
-        .collect();
-    let orders = OrderFile::numbers(home);
-    // Above all that was there, of use or not.
-    let ends = logs.iter().map(|log| log.first + log.segment_count());
-    let begun = orders.iter().map(|first| first + 1);
-    let next_segment = ends.chain(begun).chain([core.files.next_segment()]).max();
-    for first in orders {
-        if logs.iter().all(|log| log.first != first) {
-            OrderFile::delete(home, first);
-        }
-    }
-    for (dir, segment) in core.files.list() {
-        let known =
-            |log: &Arc<Ordered>| (log.first..log.first + log.segment_count()).contains(&segment);
-        if !logs.iter().any(known) {
-            let _ = core.files.delete(dir, segment);
-        }
-    }
-    let next = logs.pop();
-    Logs {
-        next_segment: next_segment.unwrap_or(0),
-        current: logs.pop(),
-        in_order: false,
-        next,
     }
 }

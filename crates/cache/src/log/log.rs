@@ -27,9 +27,9 @@ use super::core::{Core, Figures, Traffic};
 use super::files::{Dir, Files};
 use super::index::SampleIndex;
 use super::kind::Kind;
-use super::layout::{Layout, Order, Sample, Spot};
+use super::layout::{Extent, Layout, Order, Sample, Spot};
 use super::layout_packed::Packed;
-use super::layout_reorder::Reorder;
+use super::layout_reorder::{ChunkSize, Reorder};
 use super::lease::Lease;
 use super::read_only::{Left, ReadOnly};
 use super::reclaim::{self, LEASE, PART};
@@ -52,6 +52,7 @@ pub struct Log {
     read_pool: Pool,
     /// Longer samples are not kept here.
     longest: u64,
+    longest_request: u64,
     kind: Kind,
     settings: LogSettings,
 }
@@ -94,16 +95,24 @@ impl Log {
         let paths: Vec<_> = dirs.iter().map(|dir| dir.folder.as_os_str()).collect();
         settings.subject.dirs = hash(format!("{paths:?}").as_bytes());
         let kind = Kind::choose(&settings, &dirs[0]);
-        let sizes = Sizes::new(&settings);
+        let sizes = Sizes::new(&settings, kind);
+        if let Some(chunk) = settings.chunk.filter(|&chunk| chunk > sizes.most_chunk()) {
+            warnings.say(format!(
+                "chunk= of {chunk} bytes does not fit the disk cache's buffers; its chunks have at \
+                 most {}; hint: raise memory=",
+                sizes.most_chunk()
+            ));
+        }
         let read_pool = pool(sizes.requests, sizes.request)?;
         let core = Arc::new(Core {
             subject: settings.subject,
-            files: Files::new(dirs, kind.extension(), warnings),
+            files: Files::new(dirs, kind.extension(), warnings.clone()),
             figures: Figures::default(),
             traffic: Traffic::default(),
             device: settings.device.clone(),
             identify: settings.identify.clone(),
             length: settings.length.clone(),
+            warnings,
         });
         let log = Self {
             role: RwLock::new(Role {
@@ -113,6 +122,7 @@ impl Log {
             core,
             read_pool,
             longest: sizes.longest,
+            longest_request: sizes.longest_request,
             kind,
             settings,
         };
@@ -126,6 +136,26 @@ impl Log {
 
     pub(super) fn read_pool(&self) -> &Pool {
         &self.read_pool
+    }
+
+    /// Bytes of the longest request.
+    pub(super) fn longest_request(&self) -> u64 {
+        self.longest_request
+    }
+
+    /// The chunk that is best read as a whole when a sample of it is read at this spot.
+    pub(super) fn extent(&self, sample: u32, spot: &Spot) -> Option<Extent> {
+        let role = self.role.read().expect("the log's lock");
+        role.layout.extent(sample, spot)
+    }
+
+    /// Waits for a moment if a sample that was found is still on its way to the disk.
+    pub(super) fn await_written(&self, sample: u32) {
+        if self.kind == Kind::Packed {
+            return; // finds only what is there
+        }
+        let role = self.role.read().expect("the log's lock");
+        role.layout.await_written(sample);
     }
 
     fn home(&self) -> &Path {
@@ -208,10 +238,14 @@ impl Log {
         match self.kind {
             Kind::Packed => self.lead_packed(),
             Kind::Reorder => {
-                let slot = record::room(self.longest);
+                let slot = record::room(self.longest.min(self.settings.max_length));
                 let count = (self.settings.memory / 2 / slot).clamp(4, 256);
                 let pool = Pool::new(count as usize, slot as usize)?;
-                Ok(Arc::new(Reorder::new(self.core.clone(), pool)?))
+                let chunk = ChunkSize {
+                    bytes: self.longest_request,
+                    is_batch: self.settings.chunk.is_none(),
+                };
+                Ok(Arc::new(Reorder::new(self.core.clone(), pool, chunk)?))
             }
         }
     }
@@ -240,11 +274,11 @@ impl Log {
         let next = self.core.files.next_segment();
         index.remember_segment(index.next_segment().max(next));
         if !index.is_clean() {
-            recover::recover(&self.core, &index);
+            recover::recover(&self.core, &index)?;
         }
         index.set_clean(false);
         reclaim::shrink(&self.core, &index);
-        let sizes = Sizes::new(&self.settings);
+        let sizes = Sizes::new(&self.settings, self.kind);
         let pool = Pool::new(sizes.chunks, sizes.chunk as usize)?;
         Ok(Arc::new(Packed::new(
             self.core.clone(),
@@ -351,7 +385,15 @@ impl Log {
     /// What follows after this epoch.
     pub fn foresee(&self, next: &Order) {
         let role = self.role.read().expect("the log's lock");
-        role.layout.foresee(next);
+        role.layout.foresee(next, false);
+    }
+
+    /// What follows unless somebody draws from the generator that the order comes from. If it
+    /// turns out otherwise, samples are read from where they were written: that costs longer reads
+    /// of the disk and none of the origin, is counted, and said once.
+    pub fn forecast(&self, next: &Order) {
+        let role = self.role.read().expect("the log's lock");
+        role.layout.foresee(next, true);
     }
 
     /// The user has had these samples.
@@ -442,6 +484,7 @@ impl Log {
             skipped: get(&figures.skipped),
             corrupt: get(&figures.corrupt),
             errors: get(&figures.errors),
+            wrong_forecasts: get(&figures.wrong_forecasts),
             full: role.layout.is_full(),
         }
     }

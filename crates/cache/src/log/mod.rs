@@ -12,10 +12,11 @@
 //! | `layout`, `kind`, `read_only` | what the layouts share; which it is; one that is only read |
 //! | `layout_packed` | written once |
 //! | `layout_reorder`, `ordered`, `order_file`, `record` | written for each epoch, in its order |
+//! | `scribe`, `rooms` | its writing thread, and what it takes of each directory |
 //! | `measure` | which of the two suits the disk |
-//! | `writer`, `reader` | the two threads; reads go first |
+//! | `writer`, `reader`, `kept` | the two threads; reads go first; chunks that were read ahead |
 //! | `device`, `uring`, `buffer` | the way to the disk, and its memory |
-//! | `index` | where each sample lies, mapped by all processes |
+//! | `index` | where each sample lies, shared by all processes |
 //! | `recover`, `recover_ordered`, `reclaim` | what is on the disk; what may go |
 //! | `files`, `budget`, `lease` | segments, the disk contract, who writes |
 //! | `inspect`, `verify` | logs as their files show them, without their datasets |
@@ -30,6 +31,7 @@ mod device;
 mod files;
 mod index;
 mod inspect;
+mod kept;
 mod kind;
 mod layout;
 mod layout_packed;
@@ -46,6 +48,8 @@ mod reclaim;
 mod record;
 mod recover;
 mod recover_ordered;
+mod rooms;
+mod scribe;
 mod settings;
 mod stats;
 mod uring;

@@ -133,7 +133,8 @@ pub(super) fn read_chunk(
 /// Fills an empty index with what is on the disk and cuts off what is not whole. Entries of samples
 /// that have changed, or are gone, are left out. What cannot be looked at stays: it may be read
 /// another time.
-pub(super) fn recover(core: &Core, index: &SampleIndex) {
+pub(super) fn recover(core: &Core, index: &SampleIndex) -> io::Result<()> {
+    let mut rows = index.draft();
     // The numbers of another index mean nothing here: then samples are found by their names.
     let by_key = LazyCell::new(|| numbers_by_key(core));
     for segment in scan(core) {
@@ -153,7 +154,7 @@ pub(super) fn recover(core: &Core, index: &SampleIndex) {
                         segment: segment.number,
                         offset: head.home.offset + entry.offset,
                     };
-                    index.set(id, at, entry.check);
+                    rows.set(id, at, entry.check);
                 }
             }
         }
@@ -162,6 +163,7 @@ pub(super) fn recover(core: &Core, index: &SampleIndex) {
             let _ = core.files.trim(segment.dir, segment.number, segment.end);
         }
     }
+    index.put(&rows)
 }
 
 fn numbers_by_key(core: &Core) -> HashMap<u64, u32> {

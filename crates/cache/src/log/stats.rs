@@ -31,6 +31,8 @@ pub struct LogStats {
     pub corrupt: u64,
     /// Requests that failed.
     pub errors: u64,
+    /// Epochs whose order was forecast and turned out otherwise.
+    pub wrong_forecasts: u64,
     /// No more room.
     pub full: bool,
 }
@@ -58,6 +60,7 @@ impl LogStats {
             skipped: self.skipped + other.skipped,
             corrupt: self.corrupt + other.corrupt,
             errors: self.errors + other.errors,
+            wrong_forecasts: self.wrong_forecasts + other.wrong_forecasts,
             full: self.full || other.full,
         }
     }

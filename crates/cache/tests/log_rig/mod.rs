@@ -106,6 +106,7 @@ impl Set {
             max_length: self.longest,
             disk: 8 << 20,
             floor: 0,
+            chunk: None,
             memory: 2 << 20,
             device: DeviceChoice::Auto,
             layout: LayoutChoice::Packed,
