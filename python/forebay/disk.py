@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 LAYOUTS = ("auto", "packed", "reorder")
 
+# What a request of the disk cache may have. Its buffers are a part of memory=: a chunk that they do
+# not hold is shortened, which is said.
+LEAST_CHUNK = 64 << 10
+MOST_CHUNK = 1 << 30
+
 # With less memory nothing is kept on disk by itself: its buffers take an eighth of it.
 _WORTHWHILE = 16 << 20
 
@@ -30,6 +35,7 @@ def disk_settings(
     cache_dir: CacheDir | None,
     disk: int | str | None,
     layout: str,
+    chunk: int | str | None,
     *,
     memory: int,
     known_ahead: bool,
@@ -46,13 +52,26 @@ def disk_settings(
             raise ValueError(NEEDS_THE_ORDER)
         layout = "packed"
     budget = None if disk is None else in_bytes(disk, "disk")
+    size = chunk_of(chunk)
     dirs = directories(cache_dir)
     asked_for = cache_dir is not None or disk is not None
     if view is None or budget == 0:
         return {}
     if not asked_for and (view.native.is_local or memory < _WORTHWHILE):
         return {}
-    return {"cache_dirs": dirs, "disk": budget, "layout": layout}
+    return {"cache_dirs": dirs, "disk": budget, "layout": layout, "chunk": size}
+
+
+def chunk_of(chunk: int | str | None) -> int | None:
+    """Bytes of a chunk, checked; None for what suits the layout."""
+    if chunk is None:
+        return None
+    size = in_bytes(chunk, "chunk")
+    if not LEAST_CHUNK <= size <= MOST_CHUNK:
+        raise ValueError(
+            f"chunk={chunk!r} is not between {LEAST_CHUNK >> 10}KiB and {MOST_CHUNK >> 20}MiB"
+        )
+    return size
 
 
 def directories(cache_dir: CacheDir | None) -> list[str]:

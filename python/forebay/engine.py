@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from forebay import _forebay
-from forebay.disk import NEEDS_THE_ORDER, CacheDir, directories
+from forebay.disk import NEEDS_THE_ORDER, CacheDir, chunk_of, directories
 from forebay.sizes import in_bytes
 
 # More would only stand in each other's way, and a million would not start.
@@ -40,7 +40,8 @@ class Engine:
       many as turn out to be of use.
     - ``split``: (loading, preparing) threads, once and for all, each loader with an equal share of
       the loading ones; ``None``: found, and changed as the run goes on.
-    - ``cache_dir``, ``disk``: as of a ``DataLoader``, but nothing is kept on disk unless asked for.
+    - ``cache_dir``, ``disk``, ``chunk``: as of a ``DataLoader``, but nothing is kept on disk unless
+      asked for.
     """
 
     def __init__(
@@ -53,14 +54,16 @@ class Engine:
         split: tuple[int, int] | None = None,
         cache_dir: CacheDir | None = None,
         disk: int | str | None = None,
+        chunk: int | str | None = None,
     ) -> None:
         settings = engine_settings(memory, readahead, policy, num_workers, split)
+        size = chunk_of(chunk)
         if cache_dir is not None or disk is not None:
             budget = None if disk is None else in_bytes(disk, "disk")
             if budget != 0:
                 # Several loaders are several ranks: an order of one of them is not the log's.
                 dirs = directories(cache_dir)
-                settings |= {"cache_dirs": dirs, "disk": budget, "layout": "packed"}
+                settings |= {"cache_dirs": dirs, "disk": budget, "layout": "packed", "chunk": size}
         self._settings = settings
         self._native: _forebay.Engine | None = None
 

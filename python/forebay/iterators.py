@@ -247,8 +247,11 @@ class EngineIterator(Iterator[Any]):
         assert rest is not None
         random = self._random(position.epoch, position.consumed)
         self._batches = rest.batches(drawn.rank)
-        if rest.len(drawn.rank) <= _KNOWN_FIRST:
-            self._job.begin(tag, rest, drawn.rank, random, self._coming(late=False))
+        ordered = self._job.wants_coming_order
+        if ordered or rest.len(drawn.rank) <= _KNOWN_FIRST:
+            coming = self._coming(late=False)
+            forecast = self._coming(late=True) if ordered and coming is None else None
+            self._job.begin(tag, rest, drawn.rank, random, coming, forecast)
             return
         self._job.begin(tag, rest, drawn.rank, random)
         self._foresee(late=False)

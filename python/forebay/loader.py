@@ -62,8 +62,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     - ``memory``: budget of the memory tier; ``readahead``: most bytes fetched ahead.
     - ``policy``: what stays in memory: farthest, reuse, lru, lfu, minio or none.
     - ``cache_dir``: a directory, or several, for samples on disk; ``disk``: their most bytes, 0
-      for none; ``layout``: ``"packed"``, ``"reorder"`` or ``"auto"``. By default datasets behind
-      a network are kept on disk, local files are not.
+      for none; ``layout``: ``"packed"``, ``"reorder"`` or ``"auto"``; ``chunk``: bytes that are
+      written and read at a time, 4 MiB or a batch by default. By default datasets behind a network
+      are kept on disk, local files are not.
     - ``engine``: one that several loaders share, in place of the settings above from ``memory`` on.
     - ``split``: (loading, preparing) threads, fixed; by default found, and changed as the run goes.
     - ``on_error``: ``"raise"``, or ``"replace"`` with at most ``max_bad_samples`` bad ones.
@@ -88,6 +89,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     cache_dir: CacheDir | None
     disk: int | str | None
     layout: str
+    chunk: int | str | None
     on_error: str
     max_bad_samples: int
     return_index: bool
@@ -131,6 +133,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         cache_dir: CacheDir | None = None,
         disk: int | str | None = None,
         layout: str = "auto",
+        chunk: int | str | None = None,
         on_error: str = "raise",
         max_bad_samples: int = 1000,
         return_index: bool = False,
@@ -213,6 +216,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             cache_dir,
             disk,
             layout,
+            chunk,
             memory=settings["memory"],
             known_ahead=self._is_known_ahead() and (view is None or view.is_whole),
         )

@@ -11,7 +11,10 @@ from forebay.engine import Engine
 from forebay.images import CACHE_FORMS, PREPARE
 
 # What an engine that is passed in was told already.
-_OF_THE_ENGINE = ("memory", "readahead", "policy", "cache_dir", "disk", "layout", "split")
+_OF_THE_ENGINE = (
+    *("memory", "readahead", "policy", "split"),
+    *("cache_dir", "disk", "layout", "chunk"),
+)
 
 
 def check_options(given: Mapping[str, Any], defaults: Mapping[str, Any], streams: bool) -> None:

@@ -31,7 +31,7 @@ impl Engine {
     #[new]
     #[pyo3(signature = (
         *, memory, readahead, policy, threads, split=None, epoch=None, cache_dirs=None,
-        disk=None, layout="auto", shared=false
+        disk=None, layout="auto", chunk=None, shared=false
     ))]
     #[allow(clippy::too_many_arguments)] // by name, from Python
     fn new(
@@ -45,10 +45,14 @@ impl Engine {
         cache_dirs: Option<Vec<PathBuf>>,
         disk: Option<u64>,
         layout: &str,
+        chunk: Option<u64>,
         shared: bool,
     ) -> PyResult<Self> {
         let layout = find_layout(layout)?;
-        let disk = cache_dirs.map(|dirs| core::DiskSettings::new(dirs, disk, layout));
+        let disk = cache_dirs.map(|dirs| core::DiskSettings {
+            chunk,
+            ..core::DiskSettings::new(dirs, disk, layout)
+        });
         let policy = find_policy(policy, epoch)?;
         let settings = core::EngineSettings {
             memory,
@@ -223,8 +227,10 @@ pub(crate) struct Job(Native<core::Job>);
 #[pymethods]
 impl Job {
     /// Begins a planned epoch. `random` is what its images are augmented from; `coming` is the
-    /// epoch after it, in the same words, if that is known already.
-    #[pyo3(signature = (tag, epoch, rank, random=(0, 0, 0, 0), coming=None))]
+    /// epoch after it, in the same words, if that is known already, and `forecast` the same if it
+    /// may still turn out otherwise.
+    #[pyo3(signature = (tag, epoch, rank, random=(0, 0, 0, 0), coming=None, forecast=None))]
+    #[allow(clippy::too_many_arguments)] // by name, from Python
     fn begin(
         &self,
         py: Python<'_>,
@@ -233,6 +239,7 @@ impl Job {
         rank: u32,
         random: DrawsTuple,
         coming: Option<(String, PyRef<'_, Epoch>, u32, DrawsTuple)>,
+        forecast: Option<(String, PyRef<'_, Epoch>, u32, DrawsTuple)>,
     ) -> PyResult<()> {
         let job = self.0.get()?;
         let planned = |epoch: &Epoch, rank| core::Sequence::Planned {
@@ -245,11 +252,18 @@ impl Job {
             sequence: planned(&epoch, rank),
             draws: draws(random),
         });
+        let forecast = forecast.map(|(_, epoch, rank, _)| planned(&epoch, rank));
         let begun = py.detach(|| match coming {
-            None => job.begin(tag, sequence, draws(random)),
+            None => job.begin_with_forecast(tag, sequence, draws(random), forecast.as_ref()),
             Some(coming) => job.begin_before(tag, sequence, draws(random), coming),
         });
         begun.map_err(errors::engine)
+    }
+
+    /// Whether what is read before the coming epoch is known is not written to disk.
+    #[getter]
+    fn wants_coming_order(&self) -> PyResult<bool> {
+        Ok(self.0.get()?.wants_coming_order())
     }
 
     /// Begins an epoch whose batches are handed over by `push`.

@@ -64,6 +64,7 @@ pub(crate) fn log_figures<'py>(
     dict.set_item("skipped_samples", log.skipped)?;
     dict.set_item("corrupt_samples", log.corrupt)?;
     dict.set_item("read_errors", log.errors)?;
+    dict.set_item("wrong_forecasts", log.wrong_forecasts)?;
     dict.set_item("full", log.full)?;
     Ok(dict)
 }

@@ -302,8 +302,25 @@ impl Job {
     /// Begins an epoch. `tag` names its order: if it is the one foreseen, what was
     /// fetched ahead is used; otherwise it costs nothing but the prefetch.
     pub fn begin(&self, tag: &str, sequence: Sequence, draws: Draws) -> Result<(), Error> {
+        self.begin_with_forecast(tag, sequence, draws, None)
+    }
+
+    /// The same with an order that may turn out to be the next one. It is only a hint to a disk
+    /// cache that is written in the order of the next epoch; nothing is fetched for it.
+    pub fn begin_with_forecast(
+        &self,
+        tag: &str,
+        sequence: Sequence,
+        draws: Draws,
+        forecast: Option<&Sequence>,
+    ) -> Result<(), Error> {
         self.check(&sequence)?;
-        self.desk.logs.begin(&self.desk.dataset, &sequence);
+        let (logs, view) = (&self.desk.logs, &self.desk.dataset);
+        logs.begin(view, &sequence);
+        if let Some(forecast) = forecast {
+            self.check(forecast)?;
+            logs.forecast(view, forecast);
+        }
         self.expect_epoch();
         let mut window = self.desk.window();
         window.set_clock(self.desk.plant.clock.load(Ordering::Relaxed));
@@ -346,6 +363,12 @@ impl Job {
     fn expect_epoch(&self) {
         self.desk.window().expect_epoch();
         self.desk.plant.board.divide_readahead();
+    }
+
+    /// Whether its disk cache is written in the order of the next epoch. What is read before that
+    /// order is told is not written.
+    pub fn wants_coming_order(&self) -> bool {
+        self.desk.logs.wants_orders(&self.desk.dataset)
     }
 
     fn begun(&self, foreseen: bool) {

@@ -65,6 +65,20 @@ impl Logs {
         }
     }
 
+    /// Which epoch comes after it unless somebody else draws from its generator.
+    pub(crate) fn forecast(&self, view: &View, coming: &Sequence) {
+        for log in self.logs() {
+            if let Some(order) = wanted(log, view, coming) {
+                log.forecast(&order);
+            }
+        }
+    }
+
+    /// Whether one of them is written in the order of the coming epoch.
+    pub(crate) fn wants_orders(&self, view: &View) -> bool {
+        self.logs().any(|log| is_ordered(log, view))
+    }
+
     /// The user has had these positions.
     pub(crate) fn consumed(&self, view: &View, positions: &[u32]) {
         match &self.0[..] {
@@ -88,10 +102,12 @@ impl Logs {
     }
 }
 
-/// The order of an epoch, if the log is written in it: that goes with a whole dataset only.
+/// Whether a log is written in the order of epochs: that goes with a whole dataset only.
+fn is_ordered(log: &Log, view: &View) -> bool {
+    view.datasets().len() == 1 && view.map().is_none() && log.wants_orders()
+}
+
+/// The order of an epoch, if the log is written in it.
 fn wanted(log: &Log, view: &View, sequence: &Sequence) -> Option<Order> {
-    let whole = view.datasets().len() == 1 && view.map().is_none();
-    (whole && log.wants_orders())
-        .then(|| order(sequence))
-        .flatten()
+    is_ordered(log, view).then(|| order(sequence)).flatten()
 }
