@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from PIL import Image
@@ -27,6 +28,16 @@ def class_folders(root: Path, samples: int = 25, classes: int = 3, size: int = 1
             (folder / f"{at:05}.bin").write_bytes(content(number, size + number % 7))
             number += 1
     return root
+
+
+def held_on_disk(dirs: Iterable[Path], samples: int, size: int) -> set[int]:
+    """The samples of ``class_folders`` whose bytes are in some file of these cache directories."""
+    found: set[int] = set()
+    for path in (path for folder in dirs for path in folder.glob("log/*/*")):
+        if path.is_file() and path.suffix not in (".order", ".map"):
+            data = path.read_bytes()
+            found |= {i for i in range(samples) if content(i, size + i % 7) in data}
+    return found
 
 
 def image_folders(root: Path, samples: int = 12, classes: int = 3) -> Path:
