@@ -8,7 +8,7 @@ import forebay
 import pytest
 import torch
 from buckets import batches, in_bucket, load, objects_of
-from data import class_folders, content, image_folders
+from data import class_folders, content, held_on_disk, image_folders
 from torchvision import transforms
 
 SAMPLES = 300
@@ -44,10 +44,18 @@ def test_the_origin_is_read_once_and_batches_are_the_same(root, tmp_path, layout
     stats = loader.stats()
     assert stats["log"]["layout"] == ("reorder" if layout == "reorder" else "packed")
     assert stats["log"]["device"] in ("io_uring", "threads")
-    # A few may be wanted again before they are on the disk.
-    assert stats["origin_reads"] <= SAMPLES * 1.5, stats
-    assert stats["log_hits"] >= SAMPLES * 2
     assert stats["log"]["corrupt_samples"] == 0
+    if layout == "reorder":
+        assert stats["origin_reads"] == SAMPLES, stats
+    # A packed log never waits for its writer, which leaves samples out when it is behind. What it
+    # has taken is on the disk once it is closed, and only the rest is read.
+    loader.close()
+    lacking = SAMPLES - len(held_on_disk([tmp_path], SAMPLES, 20_000))
+    loader = on_disk(forebay.FileFolder(root), tmp_path, layout=layout)
+    loader.set_epoch(4)
+    assert list(batches(loader)) == list(batches(plain))
+    assert loader.stats()["origin_reads"] == lacking
+    loader.close()
 
 
 def test_another_process_another_seed_reads_nothing_from_the_origin(root, tmp_path):

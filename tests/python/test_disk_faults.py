@@ -9,7 +9,7 @@ import warnings
 
 import forebay
 import pytest
-from data import class_folders, content
+from data import class_folders, content, held_on_disk
 from processes import LONG, finish, start
 
 KIB = 1 << 10
@@ -242,16 +242,20 @@ def test_a_read_only_directory_without_a_log_is_said_once_and_done_without(folde
 @either_layout
 def test_a_log_on_a_read_only_disk_is_read(folder, disk, layout):
     point, remount = disk
-    loader = make(folder, point / "cache", layout=layout)
-    assert train(loader, 2) == []
-    loader.close()
+    cache = point / "cache"
+    # A packed log's writer leaves samples out when it is behind: until all of them are there.
+    while len(held_on_disk([cache], SAMPLES, SIZE)) < SAMPLES:
+        loader = make(folder, cache, layout=layout)
+        assert train(loader, 2) == []
+        loader.close()
     remount("ro")
-    loader = make(folder, point / "cache", layout=layout)
+    loader = make(folder, cache, layout=layout)
     said = train(loader, 3)
     figures = loader.stats()
     loader.close()
     assert len(said) == 1, said
-    assert figures["log"]["reads"] > SAMPLES, figures
+    assert figures["origin_reads"] == 0, figures
+    assert figures["log"]["reads"] > 0, figures
     assert figures["log"]["writer"] is False
 
 
