@@ -62,7 +62,7 @@ def hits(source: str, policy: str, memory: int) -> tuple[int, int]:
     for _ in range(EPOCHS):
         for _ in loader:
             taken += 1
-            stats = wait_until_fetched(loader, (taken + loader.depth) * BATCH + 1)
+            stats = wait_until_fetched(loader, (taken + loader._depth) * BATCH + 1)
     return int(foretold), stats["memory_hits"]
 
 

@@ -48,12 +48,12 @@ class Position:
         loader.draws.begin(resume)
         # Of its own: another iterator of the same loader may be under way, and the user
         # may have changed the sampler since the last epoch.
-        self.order = loader.fresh_order()
+        self.order = loader._fresh_order()
         self.loaded = resume
         if resume is not None and resume.order is not None and "between" in resume.order:
             put_back(loader, self.order, resume.order["between"])
             resume = dataclasses.replace(resume, order=None)
-        self._fresh = loader.make_state(epoch)
+        self._fresh = loader._make_state(epoch)
         self._draws = loader.draws
         self._from_default = draws_from_default(loader, self.order)
         # Who knows what the dataset says of itself, on torch's side.
@@ -157,19 +157,19 @@ class EngineIterator(Iterator[Any]):
         self._made: Made | None = None
         # Looked up once: they cost an attribute of torch's object each.
         self._timeout = float(loader.timeout)
-        self._lookahead = loader.lookahead
-        self._batched = loader.batched
+        self._lookahead = loader._lookahead
+        self._batched = loader._batched
         self._pins = loader.pin_memory and torch.cuda.is_available()
         images = reading.preparation.recipe is not None
         self._finish = Finish(self._view, reading.preparation) if images else None
-        self._raw = loader.user_collate_fn is None and self._batched and self._is_raw()
+        self._raw = loader._user_collate_fn is None and self._batched and self._is_raw()
         self._wants_ids = loader.return_index or not self._raw
         to_workers = bool(self._lookahead) and self._needs_python()
-        self._engine, self._job = loader.borrow_job(gaps=not to_workers)
+        self._engine, self._job = loader._borrow_job(gaps=not to_workers)
         if isinstance(self._order, HandedOver):
             self._goes_on = self._order.open(order_of_state(self.position.loaded))
         self._draw_base_seed()
-        collate = loader.user_collate_fn
+        collate = loader._user_collate_fn
         if collate is None:
             collate = self._view.collate if self._batched else loader.collate_fn
         self._maker = Maker(
@@ -183,7 +183,7 @@ class EngineIterator(Iterator[Any]):
         self._crew = self._hire() if to_workers else None
         if self._lookahead:
             self._begin()
-            self._ask(loader.lookahead)
+            self._ask(loader._lookahead)
 
     def _is_raw(self) -> bool:
         """Whether what the engine gives is a batch, but for its form."""
@@ -197,7 +197,7 @@ class EngineIterator(Iterator[Any]):
             # Labels and collate_fn are quicker here than finished images are sent.
             return not self._finish.is_tensor
         nothing = torch.empty(0, dtype=torch.int64)
-        return self._loader.user_collate_fn is not None or self._view.batch((), nothing) is None
+        return self._loader._user_collate_fn is not None or self._view.batch((), nothing) is None
 
     def _hire(self) -> Crew:
         """Worker processes, started: those of the last epoch if they were to persist."""
@@ -221,7 +221,7 @@ class EngineIterator(Iterator[Any]):
             return
         if position.base_seed is not None and loader.persistent_workers:
             loader.base_seed = position.base_seed  # of workers that would go on
-        drawn = loader.draw_base_seed()
+        drawn = loader._draw_base_seed()
         if position.base_seed is None and loader.seed is None and loader.num_workers:
             position.base_seed = loader.base_seed
         if isinstance(self._order, HandedOver) and drawn and loader.num_workers:
@@ -298,7 +298,7 @@ class EngineIterator(Iterator[Any]):
     def __next__(self) -> Any:
         if self.position.ended:
             raise StopIteration
-        if not self.position.started and self._loader.start(self):
+        if not self.position.started and self._loader._start(self):
             self._job.cancel()
             self._order = self.position.order
             self._begun = False
@@ -316,7 +316,7 @@ class EngineIterator(Iterator[Any]):
     def _foresee_in_time(self) -> None:
         """Tell the job of the coming epoch once this one is so far that torch's order is sure."""
         # The engine is as far ahead of what is yielded as the workers are.
-        ahead = self._loader.depth + (0 if self._crew is None else self._lookahead)
+        ahead = self._loader._depth + (0 if self._crew is None else self._lookahead)
         if not self._foreseen and self._taken >= max(1, self._batches - ahead):
             self._foresee(late=True)
             self._foreseen = True
@@ -438,7 +438,7 @@ class EngineIterator(Iterator[Any]):
     def _in_python(self, samples: Any, labels: torch.Tensor, ids: torch.Tensor) -> Any:
         loader = self._loader
         done = None
-        if loader.user_collate_fn is None and self._batched:
+        if loader._user_collate_fn is None and self._batched:
             done = self._view.batch(samples, labels)
         if done is None:
             numbers = ids.tolist()
@@ -477,7 +477,7 @@ class EngineIterator(Iterator[Any]):
 
     def _end(self) -> None:
         self.position.ended = True
-        self._loader.return_job(self._engine, self._job, self._reading)
+        self._loader._return_job(self._engine, self._job, self._reading)
         self._dismiss()
 
     def _dismiss(self) -> None:
@@ -501,7 +501,7 @@ class EngineIterator(Iterator[Any]):
         job = self.__dict__.get("_job")
         if job is not None and not self.position.ended:
             job.cancel()
-            self._loader.return_job(self._engine, job, self._reading)
+            self._loader._return_job(self._engine, job, self._reading)
             if "_crew" in self.__dict__:
                 self._dismiss()
 

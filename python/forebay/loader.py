@@ -59,6 +59,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     - ``rank``, ``world_size``: with ``seed=`` they are found from the process group or RANK and
       WORLD_SIZE. Without any of the three the loader deals to nobody, as torch's does.
     - ``even``: False for evaluation: no sample twice, ranks may differ by one.
+    - ``deal``: ``"strided"``, as torch deals samples to ranks, or ``"batches"``, as accelerate does.
     - ``memory``: budget of the memory tier; ``readahead``: most bytes fetched ahead.
     - ``policy``: what stays in memory: farthest, reuse, lru, lfu, minio or none.
     - ``cache_dir``: a directory, or several, for samples on disk; ``disk``: their most bytes, 0
@@ -242,7 +243,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.warned_of_slabs = False
 
     @property
-    def native(self) -> bool:
+    def _native(self) -> bool:
         """Whether forebay reads the samples, rather than torch."""
         return self.reading.view is not None
 
@@ -283,7 +284,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return self._plan.batches
         if self.streams:
             return super().__len__()
-        source: Any = self.batch_sampler if self.batched else self.sampler
+        source: Any = self.batch_sampler if self._batched else self.sampler
         return len(source)
 
     def __repr__(self) -> str:
@@ -299,7 +300,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __iter__(self) -> Any:
         self._look_again()
-        kind = EngineIterator if self.native else TorchIterator
+        kind = EngineIterator if self._native else TorchIterator
         resume = self._pending()
         iterator = kind(self, self._next_epoch() if resume is None else resume.epoch, resume)
         self._live = weakref.ref(iterator)
@@ -308,7 +309,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self._begun(iterator.position)
         return iterator
 
-    def start(self, iterator: EngineIterator | TorchIterator) -> bool:
+    def _start(self, iterator: EngineIterator | TorchIterator) -> bool:
         """Called at its first batch: whether that is of another epoch than at ``iter``.
 
         Frameworks call ``iter`` to see if they may, or before ``set_epoch``; what counts
@@ -343,7 +344,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def order(self, epoch: int) -> np.ndarray:
         """The sample numbers of this rank in ``epoch``, ahead of time."""
-        return order_ahead(self.order_source, epoch)
+        return order_ahead(self._order_source, epoch)
 
     # -- who is dealt to --------------------------------------------------------------
 
@@ -371,7 +372,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         pass
 
     def _is_known_ahead(self) -> bool:
-        return self.world_size == 1 and not isinstance(self.order_source, HandedOver | Streamed)
+        return self.world_size == 1 and not isinstance(self._order_source, HandedOver | Streamed)
 
     def _say_who_is_dealt_to(self) -> None:
         if surroundings()[1] > 1:
@@ -422,12 +423,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         else:
             self._resume = state
 
-    def make_state(self, epoch: int) -> State:
+    def _make_state(self, epoch: int) -> State:
         """The beginning of an epoch, as a state."""
         return fresh_state(self, epoch)
 
     @property
-    def order_source(self) -> Order | HandedOver | Streamed:
+    def _order_source(self) -> Order | HandedOver | Streamed:
         """Where the order comes from; the sampler is looked at anew, as torch does."""
         if self.streams:
             return Streamed()
@@ -435,15 +436,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return self._plan.planned()
         return order_of(self.sampler, self.batch_sampler, self.generator, self.draws)
 
-    def fresh_order(self) -> Order | HandedOver | Streamed:
+    def _fresh_order(self) -> Order | HandedOver | Streamed:
         """The order for one epoch's use."""
-        return copy.copy(self.order_source)
+        return copy.copy(self._order_source)
 
     # -- figures and the end ----------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
         """Figures so far: batches, samples, bytes, hits, seconds waited, bad samples, ..."""
-        if not self.native:
+        if not self._native:
             # The samples are torch's own affair.
             return {"read_by": "torch", **self.torch_figures}
         live = None if self._live is None else self._live()
@@ -464,41 +465,41 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         self._jobs.clear()
         self.spare_crews = []
-        if self.owns_engine:
+        if self._owns_engine:
             self._engine.close()
 
     # -- what the iterators need ------------------------------------------------------
 
     @property
-    def owns_engine(self) -> bool:
+    def _owns_engine(self) -> bool:
         """Whether the engine is this loader's alone."""
         return self.engine is None
 
     @property
-    def its_engine(self) -> Engine:
+    def _its_engine(self) -> Engine:
         """The engine at work, whether its own or one that was passed in."""
         return self._engine
 
     @property
-    def depth(self) -> int:
+    def _depth(self) -> int:
         """Batches whose memory is laid out ahead."""
         return min(max(2, self.prefetch_factor or 2), _MOST_BATCHES_AHEAD) + 1
 
     @property
-    def user_collate_fn(self) -> Callable[[list[Any]], Any] | None:
+    def _user_collate_fn(self) -> Callable[[list[Any]], Any] | None:
         """What the user wants done with single samples; None for what is done anyway."""
-        return self.reading.user_collate(self.collate_fn, self.batched)
+        return self.reading.user_collate(self.collate_fn, self._batched)
 
-    def borrow_job(self, gaps: bool = False) -> tuple[_forebay.Engine, _forebay.Job]:
+    def _borrow_job(self, gaps: bool = False) -> tuple[_forebay.Engine, _forebay.Job]:
         """A job of this process's engine, and the engine; ``gaps``: raw samples may lie apart.
 
         Apart in their batch, that is, which may save a copy of them.
         """
-        if self.owns_engine and self.world_size > 1:
+        if self._owns_engine and self.world_size > 1:
             self._engine.serve_several_ranks()
-        most = (self.depth + self.lookahead) * (self.batch_size or 1)
+        most = (self._depth + self._lookahead) * (self.batch_size or 1)
         settings = {
-            "depth": self.depth,
+            "depth": self._depth,
             "on_error": self.on_error,
             "max_bad_samples": self.max_bad_samples,
             "rank": self.rank if self.world_size > 1 else None,
@@ -507,11 +508,11 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         }
         return self._jobs.borrow(self.reading, settings)
 
-    def return_job(self, engine: _forebay.Engine, job: _forebay.Job, reading: Reading) -> None:
+    def _return_job(self, engine: _forebay.Engine, job: _forebay.Job, reading: Reading) -> None:
         """Keep a job for the next epoch; called by ``__del__`` at any moment."""
         self._jobs.give_back(engine, job, reading)
 
-    def draw_base_seed(self) -> bool:
+    def _draw_base_seed(self) -> bool:
         """The draw that torch makes at each ``iter``, so that generators agree after it.
 
         False where torch makes none: persistent workers have theirs from the first epoch.
@@ -523,27 +524,27 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self.augment_seed = self.base_seed
         return True
 
-    def plan_batches(self, position: Position) -> None:
+    def _plan_batches(self, position: Position) -> None:
         """Let torch ask for the batches of ``position``."""
         if not self.streams:
             if self._planned_batches is None:
                 self._planned_batches = PlannedBatches(self)
             self._planned_batches.position = position
 
-    def torchs_iterator(self, position: Position, seen: Any) -> Any:
+    def _torchs_iterator(self, position: Position, seen: Any) -> Any:
         """torch's own iterator over this loader, or what it is to be ``seen`` as."""
-        self.plan_batches(position)
+        self._plan_batches(position)
         if seen is None or seen is self:
             return super().__iter__()
         return torch.utils.data.DataLoader._get_iterator(seen)
 
     @property
-    def batched(self) -> bool:
+    def _batched(self) -> bool:
         """False if batching is off: the loader yields single samples."""
         return self.batch_sampler is not None
 
     @property
-    def lookahead(self) -> int:
+    def _lookahead(self) -> int:
         """Batches that torch would have asked for ahead of what it yielded."""
         return self.num_workers * (self.prefetch_factor or 2) if self.num_workers else 0
 

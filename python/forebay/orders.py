@@ -199,7 +199,7 @@ class FromSeedDraw:
         return self._of(_forebay.peek(state, self._draws_before))
 
     def restore(self, saved: dict[str, Any]) -> Drawn:
-        self._left = torch.default_generator.get_state().numpy()
+        self._left = self._draws.default.get_state().numpy()
         return self._of(saved["seed"])
 
     def check(self, state: State) -> None:

@@ -22,7 +22,7 @@ AnyOrder = Order | HandedOver | Streamed
 
 def fresh_state(loader: DataLoader[Any], epoch: int, settles: bool = False) -> State:
     """The beginning of an epoch, as a state; ``settles``: the order is drawn from that."""
-    source = loader.order_source
+    source = loader._order_source
     carried = loader.draws.carry(settles) if draws_from_default(loader, source) else {}
     if loader.generator is not None and (loader.num_workers or _is_drawn(source)):
         carried["base"] = generators.packed(loader.generator.get_state().numpy())
@@ -43,7 +43,7 @@ def between_state(loader: DataLoader[Any], epoch: int, ended: Position | None) -
     """The same, with what sampler and dataset said of themselves at the end of the last epoch."""
     state = fresh_state(loader, epoch, settles=True)
     if ended is None:
-        source = loader.order_source
+        source = loader._order_source
         samplers = source.state_after(0) if isinstance(source, HandedOver) else {}
         own = _never_begun(loader)
     else:
@@ -60,7 +60,7 @@ def between_state(loader: DataLoader[Any], epoch: int, ended: Position | None) -
 
 
 def _never_begun(loader: DataLoader[Any]) -> dict[str, Any]:
-    if loader.native or not is_stateful(loader.dataset):
+    if loader._native or not is_stateful(loader.dataset):
         return {}
     if loader.num_workers:
         return no_snapshot(loader.num_workers)
@@ -92,7 +92,7 @@ def put_back(loader: DataLoader[Any], order: AnyOrder, carried: dict[str, str]) 
 
 def check(loader: DataLoader[Any], state: State) -> None:
     """Refuse a state that this loader cannot go on from."""
-    source = loader.order_source
+    source = loader._order_source
     state.check(known_length(loader.dataset), loader.reading.fingerprint, source.kind)
     source.check(state)
     early = (state.order or {}).get("early")

@@ -30,7 +30,7 @@ class PlannedBatches:
     def __init__(self, loader: DataLoader[Any]) -> None:
         # torch's iterator has this, and the loader has that: a circle would keep its workers.
         self._loader = weakref.proxy(loader)
-        self._batched = loader.batched
+        self._batched = loader._batched
         self.position: Position | None = None
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class TorchIterator(Iterator[Any]):
             loader._iterator = None  # its workers are where they are
         persists = bool(loader.persistent_workers and loader.num_workers)
         if persists and loader._iterator is not None:
-            inner = loader.torchs_iterator(position, None)
+            inner = loader._torchs_iterator(position, None)
             if is_tracked(loader):
                 self._track(Tracker(loader.num_workers, {}, loader.streams))
                 inner._IterableDataset_len_called = None
@@ -104,7 +104,7 @@ class TorchIterator(Iterator[Any]):
                 torch.empty((), dtype=torch.int64).random_(generator=generator or loader.generator)
                 generator = torch.Generator()
                 restore_here(loader, state)
-            inner = loader.torchs_iterator(position, seen_with(loader, generator))
+            inner = loader._torchs_iterator(position, seen_with(loader, generator))
             self._ask_here(inner)
         if persists:
             loader._iterator = inner
@@ -122,7 +122,7 @@ class TorchIterator(Iterator[Any]):
         if renewed:
             tracker.renew()
         self._track(tracker)
-        loader.plan_batches(position)
+        loader._plan_batches(position)
         return workers_of(loader, tracker, generator, renewed)
 
     def _track(self, tracker: Tracker) -> None:
@@ -158,7 +158,7 @@ class TorchIterator(Iterator[Any]):
                 self._ready.append(report)
 
     def __next__(self) -> Any:
-        if not self.position.started and self._loader.start(self):
+        if not self.position.started and self._loader._start(self):
             self._open()
         started = time.perf_counter()
         try:

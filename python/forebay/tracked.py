@@ -178,7 +178,7 @@ class _Reader:
 
     def __init__(self, loader: Any, tracker: Tracker, renewed: bool) -> None:
         self.dataset = loader.dataset
-        self.batched = loader.batched
+        self.batched = loader._batched
         self.size = loader.batch_size or 1
         self.drop_last = loader.drop_last
         self.collate_fn = loader.collate_fn

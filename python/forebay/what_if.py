@@ -69,16 +69,16 @@ def what_if(
         >>> for row in loader.what_if(["8GiB", "32GiB"], step_ms=120):
         ...     print(row["memory"], row["seconds"], row["waiting"])
     """
-    if not self.native:
+    if not self._native:
         raise ValueError("what_if() needs a dataset of forebay's, as it is")
-    own = self.its_engine.settings
+    own = self._its_engine.settings
     dataset = self.reading.native
     world = self.world_size if world_size is None else world_size
     plan = _plan(self, _batch_size(self) if batch_size is None else batch_size, world)
-    nodes = (world if self.owns_engine else 1) if nodes is None else nodes
+    nodes = (world if self._owns_engine else 1) if nodes is None else nodes
     threads, requests = _threads(self, own), dataset.requests_in_flight
     # An engine that was passed in is for all ranks of a node together.
-    here = 1 if self.owns_engine else max(1, world // max(1, nodes))
+    here = 1 if self._owns_engine else max(1, world // max(1, nodes))
     settings = {
         "policy": _listed(own["policy"] if policy is None else policy),
         "memory": _sizes(own["memory"] if memory is None else memory, "memory"),
@@ -88,7 +88,7 @@ def what_if(
         "epochs": epochs,
         "threads": max(1, threads // here) if num_workers is None else num_workers,
         "requests": None if dataset.is_local else max(1, requests // here),
-        "depth": self.depth,
+        "depth": self._depth,
         "readahead": own["readahead"],
         "disk_mbps": disk_mbps,
         "disk_latency_ms": disk_latency_ms,
@@ -162,7 +162,7 @@ def _plan(loader: DataLoader[Any], batch_size: int | None, world: int) -> _foreb
         whole = isinstance(value, int) and not isinstance(value, bool)
         if value is not None and not (whole and least <= value < 2**32):
             raise ValueError(f"{name}={value!r} is not a whole number from {least}")
-    source = loader.order_source
+    source = loader._order_source
     source = source.planned if isinstance(source, Watched) else source
     if not isinstance(source, Planned):
         batching = Batching(batch_size, loader.drop_last)

@@ -273,7 +273,7 @@ class Crew:
         reading: Reading,
     ) -> None:
         self._process = os.getpid()
-        self._slots = loader.lookahead
+        self._slots = loader._lookahead
         self._used = 0
         self._broken = False
         # Parcels that are out, and errors of the engine's in their turn.

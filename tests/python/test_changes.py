@@ -166,16 +166,16 @@ def numbers_of(loader):
 def test_a_change_that_python_must_read_is_read_by_python(folder):
     subset = Subset(forebay.FileFolder(folder), [1, 2, 3])
     loader = forebay.DataLoader(subset, 2, collate_fn=list)
-    assert loader.native
+    assert loader._native
     list(loader)
     subset.indices = [0, 25]
     with pytest.raises(IndexError):
         list(loader)
-    assert not loader.native
+    assert not loader._native
     assert loader.stats()["read_by"] == "torch"
     subset.indices = [0, 24]
     assert len(list(loader)) == 1
-    assert loader.native
+    assert loader._native
     assert loader.stats()["read_by"] == "forebay"
 
 

@@ -386,11 +386,11 @@ def take_batches(loader):
     aborts the process, with torch alone as well ("terminate called").
     """
     going = threading.Event()
-    engine, job = loader.borrow_job()
+    engine, job = loader._borrow_job()
 
     def work():
         for epoch in itertools.count():
-            drawn = loader.order_source.begin(epoch)
+            drawn = loader._order_source.begin(epoch)
             job.begin(drawn.tag, drawn.epoch, drawn.rank)
             while job.next(0.0, False) is not None:
                 going.set()

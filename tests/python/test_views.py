@@ -92,7 +92,7 @@ NAMES = (
 def test_a_view_has_the_samples_and_labels_that_torch_reads(folder, more, name):
     view = views(folder, more)[name]
     loader = forebay.DataLoader(view, 4)
-    assert loader.native, loader.explain()
+    assert loader._native, loader.explain()
     assert "samples: read by forebay" in loader.explain()
     assert len(loader) == -(-len(view) // 4)
     assert flat(loader) == torchs(view, batch_size=4)
@@ -109,7 +109,7 @@ def test_a_view_is_shuffled_as_torch_does_it(folder, more, name, workers):
         expected += list(theirs)
     torch.manual_seed(11)
     loader = forebay.DataLoader(view, 3, shuffle=True, collate_fn=pairs, num_workers=workers)
-    assert loader.native
+    assert loader._native
     for _ in range(2):
         ours += list(loader)
     assert ours == expected
@@ -121,7 +121,7 @@ def test_the_test_names_every_view(folder, more):
 
 def test_an_empty_subset_has_no_batch(folder):
     loader = forebay.DataLoader(Subset(forebay.FileFolder(folder), []), 4)
-    assert loader.native
+    assert loader._native
     assert (len(loader), list(loader), list(loader)) == (0, [], [])
     assert loader.state_dict()["samples"] == 0
 
@@ -130,7 +130,7 @@ def test_an_empty_subset_has_no_batch(folder):
 def test_indices_that_are_not_positions_do_as_torch_does(folder, indices):
     view = Subset(forebay.FileFolder(folder), indices)
     loader = forebay.DataLoader(view, 2, collate_fn=pairs)
-    assert not loader.native
+    assert not loader._native
     assert "the indices of a Subset" in loader.explain()
     assert outcome(loader) == outcome(torch.utils.data.DataLoader(view, 2, collate_fn=pairs))
 
@@ -181,7 +181,7 @@ def test_each_part_keeps_its_own_transforms(photos, workers):
         )
 
     loader = forebay.DataLoader(view(forebay.ImageFolder), 3, num_workers=workers)
-    assert loader.native
+    assert loader._native
     assert "have different ones" in loader.explain()
     compare(loader, torch.utils.data.DataLoader(view(torchvision.datasets.ImageFolder), 3))
 
@@ -200,7 +200,7 @@ def test_tar_shards_in_a_view_come_with_their_fields(tmp_path):
     dataset = forebay.TarFolder(tmp_path / "a" / "train-{0000..0002}.tar")
     view = Subset(ConcatDataset([dataset, dataset]), [29, 0, 3])
     loader = forebay.DataLoader(view, 3)
-    assert loader.native
+    assert loader._native
     (fields,) = loader
     assert fields["__key__"] == [expected[at]["__key__"] for at in (29, 0, 3)]
     jpgs = [sample.numpy().tobytes() for sample in fields["jpg"]]
@@ -253,7 +253,7 @@ class Wrapped(torch.utils.data.Dataset):
 def test_a_subclass_that_only_adds_an_init_is_read_by_the_engine(folder):
     for dataset in (Named(folder, "x"), NamedSubset(forebay.FileFolder(folder), "x")):
         loader = forebay.DataLoader(dataset, 4)
-        assert loader.native
+        assert loader._native
         assert flat(loader) == torchs(dataset, batch_size=4)
     halved = forebay.DataLoader(Halved(folder), 4)
     assert halved.native
@@ -304,7 +304,7 @@ def test_several_stores_in_a_row_are_read_by_the_engine_and_kept_on_disk(bucket,
     loader = forebay.DataLoader(
         view, 4, shuffle=True, seed=2, cache_dir=tmp_path / "cache", memory="16MiB"
     )
-    assert loader.native
+    assert loader._native
     expected = dict(enumerate(sum(torchs(view, batch_size=4), [])))
     for epoch in range(3):
         order = loader.order(epoch).tolist()
