@@ -59,7 +59,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     - ``rank``, ``world_size``: with ``seed=`` they are found from the process group or RANK and
       WORLD_SIZE. Without any of the three the loader deals to nobody, as torch's does.
     - ``even``: False for evaluation: no sample twice, ranks may differ by one.
-    - ``deal``: ``"strided"``, as torch deals samples to ranks, or ``"batches"``, as accelerate does.
+    - ``deal``: ``"strided"``, as torch deals samples to ranks; ``"batches"``: as accelerate does.
     - ``memory``: budget of the memory tier; ``readahead``: most bytes fetched ahead.
     - ``policy``: what stays in memory: farthest, reuse, lru, lfu, minio or none.
     - ``cache_dir``: a directory, or several, for samples on disk; ``disk``: their most bytes, 0
