@@ -39,8 +39,9 @@ class HandedOver:
     kind = "sampler"
 
     def __init__(self, batches: Iterable[Any], batching: Batching) -> None:
-        # torch's own batches are made here, so that the iterator under them can be asked.
-        self._joins = type(batches) is BatchSampler
+        # torch's own batches are made here, so that the iterator under them can be asked. Without
+        # batching they are what the sampler gives, each an index to the dataset.
+        self._joins = type(batches) is BatchSampler and batching.size is not None
         self._source: Any = getattr(batches, "sampler", None) if self._joins else batches
         self._batching = batching
         self._iterator: Any = None
@@ -85,11 +86,11 @@ class HandedOver:
         """What the sampler gives, unchanged."""
         if self._iterator is None:
             self._begin()
-        size = self._batching.size
+        size = self._batching.size or 1
         while True:
             if self._joins:
-                batch: Any = list(islice(self._iterator, size or 0))
-                if not batch or (self._batching.drop_last and len(batch) < (size or 0)):
+                batch: Any = list(islice(self._iterator, size))
+                if not batch or (self._batching.drop_last and len(batch) < size):
                     break
             else:
                 batch = next(self._iterator, self)

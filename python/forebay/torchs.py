@@ -97,7 +97,7 @@ class TorchIterator(Iterator[Any]):
             return inner
         generator = base_generator(loader, position)
         if is_tracked(loader):
-            inner = self._workers(state, generator)
+            inner = self._tracked_workers(state, generator)
         else:
             if state is not None and state.own and not loader.num_workers:
                 # torch's draw comes first: the dataset may keep the generator's state as its own.
@@ -112,7 +112,7 @@ class TorchIterator(Iterator[Any]):
             position.base_seed = loader.base_seed = inner._base_seed
         return inner
 
-    def _workers(self, state: State | None, generator: Any) -> Any:
+    def _tracked_workers(self, state: State | None, generator: Any) -> Any:
         loader, position = self._loader, self.position
         order = order_of_state(state)
         early = [number - position.before for number in order.get("early", {}).get("batches", [])]
