@@ -196,13 +196,17 @@ class TorchIterator(Iterator[Any]):
         return told is not None and yielded >= told and self._warned_at != yielded
 
     def _warn_of_length(self) -> None:
-        """torch's own warning, which its iterator would give for empty reports as well."""
+        """torch's warning, which its iterator would give for empty reports as well.
+
+        It begins as torch's does, for who filters it by its text.
+        """
         self._warned_at = self.position.before + self.position.yielded
         warnings.warn(
             f"Length of IterableDataset {self._loader.dataset} was reported to be "
             f"{self._loader._IterableDataset_len_called} (when accessing len(dataloader)), but "
-            f"{self._warned_at + 1} samples have been fetched. With worker processes the cause may "
-            "be that each of them gives the whole dataset; hint: share it out by get_worker_info()",
+            f"{self._warned_at + 1} samples have been fetched. For multiprocessing data-loading, "
+            "this may be since each worker gives the whole dataset; hint: let get_worker_info() "
+            "tell it which part to give",
             stacklevel=4,
         )
 
