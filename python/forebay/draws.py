@@ -50,12 +50,8 @@ class Draws:
     def begin(self, resume: State | None) -> None:
         """Called when an epoch begins, before anything of it is drawn."""
         self._settled = None
-        order = {} if resume is None or resume.order is None else resume.order
-        name = "between" if "between" in order else "after"
-        if "default" in order.get(name, {}):
-            field = f"order.{name}.default"
-            live = torch.default_generator.get_state().numpy()
-            self._resumed = _copy_unless(live, order[name]["default"], field)
+        if _carried(resume) is not None:
+            self.follow(resume)
         elif (
             resume is None
             and self._saved is not None
@@ -65,6 +61,17 @@ class Draws:
             self._settled.set_state(torch.from_numpy(self._saved))
         self._saved = None
 
+    def follow(self, resume: State | None) -> None:
+        """Draw from the default generator if it is where the state has it, else from a copy.
+
+        Called again once the user's dataset has put its own state back, which may be just that.
+        """
+        carried = _carried(resume)
+        if carried is not None:
+            name, packed = carried
+            live = torch.default_generator.get_state().numpy()
+            self._resumed = _copy_unless(live, packed, f"order.{name}.default")
+
     def seed(self, generator: torch.Generator | None = None) -> int:
         """A draw of torch's kind, from this generator or the default one."""
         if generator is None:
@@ -72,6 +79,14 @@ class Draws:
             if generator is not torch.default_generator:
                 torch.empty((), dtype=torch.int64).random_()  # it goes on as with torch
         return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def _carried(state: State | None) -> tuple[str, str] | None:
+    """Where a state has the default generator, and the generator; None if it has none."""
+    order = {} if state is None or state.order is None else state.order
+    name = "between" if "between" in order else "after"
+    packed = order.get(name, {}).get("default")
+    return None if packed is None else (name, packed)
 
 
 def _copy_unless(live: np.ndarray, packed: str, field: str) -> torch.Generator | None:

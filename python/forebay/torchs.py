@@ -95,15 +95,23 @@ class TorchIterator(Iterator[Any]):
                 inner._IterableDataset_len_called = None
             position.base_seed = loader.base_seed
             return inner
+        # The dataset may keep the generator's state as its own: between epochs from before torch's
+        # draw, else from after it.
+        own = state if state is not None and state.own and not loader.num_workers else None
+        if own is not None and "between" in order_of_state(own):
+            restore_here(loader, own)
+            loader.draws.follow(own)
+            own = None
         generator = base_generator(loader, position)
         if is_tracked(loader):
             inner = self._tracked_workers(state, generator)
         else:
-            if state is not None and state.own and not loader.num_workers:
-                # torch's draw comes first: the dataset may keep the generator's state as its own.
-                torch.empty((), dtype=torch.int64).random_(generator=generator or loader.generator)
+            if own is not None:
+                source = generator or loader.generator
+                torch.empty((), dtype=torch.int64).random_(generator=source)
                 generator = torch.Generator()
-                restore_here(loader, state)
+                restore_here(loader, own)
+                loader.draws.follow(own)
             inner = loader._torchs_iterator(position, seen_with(loader, generator))
             self._ask_here(inner)
         if persists:

@@ -64,6 +64,39 @@ def test_a_state_of_an_epochs_end_fixes_the_next_epochs(dataset, workers, persis
     assert [epoch(resumed) for _ in range(3)] == expected
 
 
+class Drawing(Numbers):
+    """A dataset that draws from torch's generator, and keeps that as its own state."""
+
+    def __getitem__(self, index):
+        return index * 1000 + torch.randint(1000, ()).item()
+
+    def state_dict(self):
+        return {"generator": torch.get_rng_state()}
+
+    def load_state_dict(self, state):
+        torch.set_rng_state(state["generator"])
+
+
+@pytest.mark.parametrize("other_seed", [None, 99])
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_dataset_that_keeps_torchs_generator_goes_on_with_the_same_draws(batches, other_seed):
+    torch.manual_seed(1)
+    loader = make(Drawing(), num_workers=0)
+    epoch(loader)
+    iterator = iter(loader) if batches else None
+    for _ in range(batches):
+        next(iterator)
+    state = loader.state_dict()
+    now = torch.get_rng_state()
+    expected = [*(epoch(iterator) if batches else []), *epoch(loader)]
+    torch.set_rng_state(now)
+    if other_seed is not None:
+        torch.manual_seed(other_seed)
+    resumed = make(Drawing(), num_workers=0)
+    resumed.load_state_dict(state)
+    assert [*(epoch(resumed) if batches else []), *epoch(resumed)] == expected
+
+
 @pytest.mark.parametrize("batches", [0, 1, 3])
 def test_a_state_of_an_epochs_middle_fixes_the_rest_and_the_next(dataset, batches):
     torch.manual_seed(1)
