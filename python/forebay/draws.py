@@ -9,8 +9,8 @@ then. A state from between two epochs therefore has the generators in it:
 
 Those of the loader and the sampler are put back as they were. torch's own is the user's: it is
 left alone, and a loader that goes on from a state draws from a copy from then on, unless the
-user has put the default one back himself. So that the run that saved and the run that resumes
-have the same next epoch whoever draws in between, saving settles that epoch in both.
+user has put the default one back himself. Saving changes nothing: frameworks ask for a state
+after every batch, and their runs must go on as torch's do.
 """
 
 from __future__ import annotations
@@ -30,41 +30,22 @@ class Draws:
     """The default generator as one loader sees it."""
 
     def __init__(self) -> None:
-        # Since a state was loaded, and for the one epoch that a state was saved before.
-        self._resumed: torch.Generator | None = None
-        self._settled: torch.Generator | None = None
-        self._saved: np.ndarray | None = None
+        self._resumed: torch.Generator | None = None  # since a state was loaded
 
     @property
     def default(self) -> torch.Generator:
-        """What stands for torch's default generator in the epoch that is being drawn."""
-        return self._settled or self._resumed or torch.default_generator
+        """What stands for torch's default generator."""
+        return self._resumed or torch.default_generator
 
-    def carry(self, settles: bool) -> dict[str, str]:
-        """Where the generator is, for a state; ``settles``: the next epoch is drawn from that."""
-        state = self.default.get_state().numpy()
-        if settles:
-            self._saved = state
-        return {"default": generators.packed(state)}
-
-    def begin(self, resume: State | None) -> None:
-        """Called when an epoch begins, before anything of it is drawn."""
-        self._settled = None
-        if _carried(resume) is not None:
-            self.follow(resume)
-        elif (
-            resume is None
-            and self._saved is not None
-            and not np.array_equal(self._saved, self.default.get_state().numpy())
-        ):
-            self._settled = torch.Generator()
-            self._settled.set_state(torch.from_numpy(self._saved))
-        self._saved = None
+    def carry(self) -> dict[str, str]:
+        """Where the generator is, for a state."""
+        return {"default": generators.packed(self.default.get_state().numpy())}
 
     def follow(self, resume: State | None) -> None:
         """Draw from the default generator if it is where the state has it, else from a copy.
 
-        Called again once the user's dataset has put its own state back, which may be just that.
+        Called when an epoch begins, before anything of it is drawn, and again once the user's
+        dataset has put its own state back, which may be just that.
         """
         carried = _carried(resume)
         if carried is not None:

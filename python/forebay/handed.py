@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forebay.orders import Batching
     from forebay.state import State
 
-_OWN = ("sampler_state", "sampler_iter_state", "passed")
+_OWN = ("sampler_state", "sampler_iter_state", "passed", "over")
 
 
 def is_stateful(thing: Any) -> bool:
@@ -47,6 +47,9 @@ class HandedOver:
         self._iterator: Any = None
         self._saved: dict[str, Any] = {}
         self._samples = 0
+        # It was seen to end: the last batch of torch's kind is shorter, which a user's sampler that
+        # counts its epochs has counted then.
+        self._over = False
         # After so many batches since it was opened: samples given, and the sampler's own words.
         self._taken = 0
         self._states: deque[tuple[int, dict[str, Any]]] = deque()
@@ -60,6 +63,9 @@ class HandedOver:
         self._iterator = None
         own = "sampler_state" in self._saved or "sampler_iter_state" in self._saved
         goes_on = own and "between" not in self._saved
+        if "sampler_state" in self._saved:
+            # Now, though it is asked only later: an epoch may be left before its first batch.
+            self._source.load_state_dict(copy.deepcopy(self._saved["sampler_state"]))
         if not self._joins:  # torch's batches ask for theirs only when the first is wanted
             self._begin()
         return goes_on
@@ -67,9 +73,8 @@ class HandedOver:
     def _begin(self) -> None:
         saved, self._saved = self._saved, {}
         self._taken, self._samples = 0, saved.get("passed", 0)
+        self._over = saved.get("over", False)
         self._states = deque()
-        if "sampler_state" in saved:
-            self._source.load_state_dict(copy.deepcopy(saved["sampler_state"]))
         self._iterator = iter(self._source)
         if "sampler_iter_state" in saved:
             if not is_stateful(self._iterator):
@@ -87,9 +92,10 @@ class HandedOver:
         if self._iterator is None:
             self._begin()
         size = self._batching.size or 1
-        while True:
+        while not self._over:
             if self._joins:
                 batch: Any = list(islice(self._iterator, size))
+                self._over = len(batch) < size
                 if not batch or (self._batching.drop_last and len(batch) < size):
                     break
             else:
@@ -110,6 +116,8 @@ class HandedOver:
         if is_stateful(self._iterator):
             own["sampler_iter_state"] = copy.deepcopy(self._iterator.state_dict())
         if own:
+            if self._over:
+                own["over"] = True
             self._states.append((self._taken, {**own, "passed": self._samples}))
 
     def forget(self, batches: int) -> None:
@@ -127,7 +135,8 @@ class HandedOver:
                 own = {"sampler_state": self._source.state_dict()}
             return copy.deepcopy(own)
         own = self._states[0][1]
-        return copy.deepcopy({name: own[name] for name in own if name != "passed" or not ended})
+        within = ("passed", "over")  # the epoch, which is none of them once that has ended
+        return copy.deepcopy({name: own[name] for name in own if name not in within or not ended})
 
     def check(self, state: State) -> None:
         """Refuse the words of a sampler that had some, if this one would not understand them."""

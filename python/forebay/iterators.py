@@ -45,19 +45,22 @@ class Position:
     """
 
     def __init__(self, loader: DataLoader[Any], epoch: int, resume: State | None) -> None:
-        loader.draws.begin(resume)
+        loader.draws.follow(resume)
         # Of its own: another iterator of the same loader may be under way, and the user
         # may have changed the sampler since the last epoch.
         self.order = loader._fresh_order()
         self.loaded = resume
-        if resume is not None and resume.order is not None and "between" in resume.order:
-            put_back(loader, self.order, resume.order["between"])
+        between = "between" in order_of_state(resume)
+        if resume is not None and between:
+            put_back(loader, self.order, order_of_state(resume)["between"])
             resume = dataclasses.replace(resume, order=None)
         self._fresh = loader._make_state(epoch)
+        self._undrawn = self._fresh if resume is None or between else resume
         self._draws = loader.draws
         self._from_default = draws_from_default(loader, self.order)
         # Who knows what the dataset says of itself, on torch's side.
         self.told: Callable[[], dict[str, Any]] | None = None
+        self.told_before: dict[str, Any] | None = None  # by a dataset here, before torch's draws
         self.tracker: Tracker | None = None
         self.epoch = epoch
         self.resume = resume
@@ -98,8 +101,12 @@ class Position:
 
     def state(self) -> State:
         """What was yielded so far."""
-        own = {} if self.told is None else self.told()
-        return dataclasses.replace(self._state(), augment_seed=self.augment_seed, own=own)
+        state = self._state()
+        if self.told_before is not None and is_untouched(state):
+            own = self.told_before
+        else:
+            own = {} if self.told is None else self.told()
+        return dataclasses.replace(state, augment_seed=self.augment_seed, own=own)
 
     def samplers_own(self) -> dict[str, Any]:
         """What a sampler of the user's says of itself."""
@@ -120,7 +127,7 @@ class Position:
                 order = {**self._fresh.order, **order}
             return dataclasses.replace(self._fresh, batches=batches, order=order)
         if self.drawn is None or self.rest is None:
-            return self._fresh if self.resume is None else self.resume
+            return self._undrawn
         return dataclasses.replace(
             self._fresh,
             epoch=self.epoch,
@@ -131,7 +138,7 @@ class Position:
 
     def _after(self) -> dict[str, Any]:
         """Where torch's default generator is, if the next epoch is drawn from it."""
-        return {"after": self._draws.carry(settles=False)} if self._from_default else {}
+        return {"after": self._draws.carry()} if self._from_default else {}
 
 
 class EngineIterator(Iterator[Any]):
@@ -504,6 +511,11 @@ class EngineIterator(Iterator[Any]):
             self._loader._return_job(self._engine, job, self._reading)
             if "_crew" in self.__dict__:
                 self._dismiss()
+
+
+def is_untouched(state: State) -> bool:
+    """Whether it is from before an epoch's first draw."""
+    return not state.batches and "after" not in order_of_state(state)
 
 
 def order_of_state(state: State | None) -> dict[str, Any]:

@@ -317,7 +317,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """
         position = iterator.position
         epoch, resume = self._next_epoch(), self._pending()
-        moved = position.epoch != epoch or position.resume is not resume
+        moved = position.epoch != epoch or position.loaded is not resume
         if moved:
             iterator.position = position = Position(self, epoch, resume)
         self._begun(position)

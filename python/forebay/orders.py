@@ -224,13 +224,18 @@ class FromGenerator:
         self.own = generator
         self._stream = stream
         self._samples = samples
-        self._generator = draws.default if generator is None else generator
+        self._draws = draws
+        self._generator = self._where()
         self._batching = batching
         self._draws_before = draws_before
         self._drawn = 0
         self._left: np.ndarray | None = None
 
+    def _where(self) -> torch.Generator:
+        return self._draws.default if self.own is None else self.own
+
     def begin(self, epoch: int) -> Drawn:
+        self._generator = self._where()  # a state that was loaded since may have settled it
         state = self._generator.get_state().numpy()
         self._drawn = 0
         self.requested(1)
@@ -260,7 +265,7 @@ class FromGenerator:
         return self._of(_forebay.skip(state, everything - self._drawn + self._draws_before))
 
     def restore(self, saved: dict[str, Any]) -> Drawn:
-        generators.put_back(self._generator, saved["state"], "order.state")
+        generators.put_back(self._where(), saved["state"], "order.state")
         return self.begin(0)
 
     def check(self, state: State) -> None:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 AnyOrder = Order | HandedOver | Streamed
 
 
-def fresh_state(loader: DataLoader[Any], epoch: int, settles: bool = False) -> State:
-    """The beginning of an epoch, as a state; ``settles``: the order is drawn from that."""
+def fresh_state(loader: DataLoader[Any], epoch: int) -> State:
+    """The beginning of an epoch, as a state."""
     source = loader._order_source
-    carried = loader.draws.carry(settles) if draws_from_default(loader, source) else {}
+    carried = loader.draws.carry() if draws_from_default(loader, source) else {}
     if loader.generator is not None and (loader.num_workers or _is_drawn(source)):
         carried["base"] = generators.packed(loader.generator.get_state().numpy())
     own = source.own if isinstance(source, FromGenerator) else None
@@ -41,7 +41,7 @@ def fresh_state(loader: DataLoader[Any], epoch: int, settles: bool = False) -> S
 
 def between_state(loader: DataLoader[Any], epoch: int, ended: Position | None) -> State:
     """The same, with what sampler and dataset said of themselves at the end of the last epoch."""
-    state = fresh_state(loader, epoch, settles=True)
+    state = fresh_state(loader, epoch)
     if ended is None:
         source = loader._order_source
         samplers = source.state_after(0) if isinstance(source, HandedOver) else {}

@@ -250,7 +250,11 @@ def _read_samplers_own(fields: Fields) -> dict[str, Any]:
         for name in ("sampler_state", "sampler_iter_state")
         if name in fields
     }
-    return own | ({"passed": fields.number("passed")} if "passed" in fields else {})
+    if "passed" in fields:
+        own["passed"] = fields.number("passed")
+    if "over" in fields:
+        own["over"] = fields.flag("over")
+    return own
 
 
 def read_own(fields: Fields) -> dict[str, Any]:

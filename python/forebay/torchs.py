@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from forebay.handed import HandedOver, is_stateful
-from forebay.iterators import Position, order_of_state
+from forebay.iterators import Position, is_untouched, order_of_state
 from forebay.orders import Streamed
 from forebay.saving import base_generator, restore_here, resume_stream
 from forebay.state import State
@@ -98,10 +98,12 @@ class TorchIterator(Iterator[Any]):
         # The dataset may keep the generator's state as its own: between epochs from before torch's
         # draw, else from after it.
         own = state if state is not None and state.own and not loader.num_workers else None
-        if own is not None and "between" in order_of_state(own):
+        if own is not None and is_untouched(own):
             restore_here(loader, own)
             loader.draws.follow(own)
             own = None
+        if not (own or loader.num_workers or loader.streams) and is_stateful(loader.dataset):
+            position.told_before = copy.deepcopy(states_of(loader.dataset, None, ended=False))
         generator = base_generator(loader, position)
         if is_tracked(loader):
             inner = self._tracked_workers(state, generator)

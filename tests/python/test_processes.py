@@ -501,9 +501,10 @@ def work(loader, root):
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_worker_processes_make_and_are_given_loaders(folder, method):
-    running = iter(make(folder))
+    parents = make(folder)
+    running = iter(parents)
     next(running)
-    running._dataset[0]
+    parents.dataset[0]
     loader = make(folder, seed=6, shuffle=True)
     with ProcessPoolExecutor(2, mp_context=get_context(method)) as pool:
         answers = [pool.submit(work, loader, folder) for _ in range(2)]
@@ -516,9 +517,10 @@ def test_worker_processes_make_and_are_given_loaders(folder, method):
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_datasets_work_in_torchs_workers_while_loaders_run_here(folder, method):
-    running = iter(make(folder, num_workers=2))
+    parents = make(folder, num_workers=2)
+    running = iter(parents)
     next(running)
-    dataset = running._dataset
+    dataset = parents.dataset
     assert dataset[3][0].numpy().tobytes() == content(3, 1003)
     theirs = torch.utils.data.DataLoader(
         dataset, 4, num_workers=2, collate_fn=list, multiprocessing_context=method

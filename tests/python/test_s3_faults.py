@@ -175,10 +175,13 @@ def test_credentials_that_expire_are_said_not_taken_for_bad_samples(
 
 def test_an_empty_prefix_is_said_so(bucket, s3):
     name = bucket({"other/x": b"1"})
-    with pytest.raises(forebay.InvalidError, match=rf"class folder in s3://{name}/train"):
-        in_bucket(name, s3.endpoint)
+    options = storage_options(s3.endpoint)
+    for kind in (forebay.ImageFolder, forebay.TarFolder):
+        nothing = rf"s3://{name}/train: no object has a name that begins so"
+        with pytest.raises(forebay.InvalidError, match=nothing):
+            kind(f"s3://{name}/train", storage_options=options)
     with pytest.raises(forebay.InvalidError, match=r"no \*.tar file in it"):
-        forebay.TarFolder(f"s3://{name}/train", storage_options=storage_options(s3.endpoint))
+        forebay.TarFolder(f"s3://{name}/other", storage_options=options)
 
 
 # -- objects that changed ---------------------------------------------------------------

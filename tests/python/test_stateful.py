@@ -9,7 +9,14 @@ import warnings
 import forebay
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    get_worker_info,
+)
 
 SAMPLES = 24
 
@@ -77,24 +84,57 @@ class Drawing(Numbers):
         torch.set_rng_state(state["generator"])
 
 
+class Shuffled(Sampler):
+    """A sampler of the user's that draws from torch's generator."""
+
+    def __len__(self):
+        return SAMPLES
+
+    def __iter__(self):
+        yield from torch.randperm(SAMPLES).tolist()
+
+
+@pytest.mark.parametrize("sampler", [None, Shuffled])
 @pytest.mark.parametrize("other_seed", [None, 99])
-@pytest.mark.parametrize("batches", [0, 2])
-def test_a_dataset_that_keeps_torchs_generator_goes_on_with_the_same_draws(batches, other_seed):
+@pytest.mark.parametrize("batches", [None, 0, 2])  # None: no epoch is under way
+def test_a_dataset_that_keeps_torchs_generator_goes_on_with_the_same_draws(
+    batches, other_seed, sampler
+):
+    if sampler is not None and batches == 2:
+        pytest.skip("a sampler without a state is asked again, and draws again")
+    order = {"shuffle": True} if sampler is None else {"shuffle": None, "sampler": sampler()}
     torch.manual_seed(1)
-    loader = make(Drawing(), num_workers=0)
+    loader = make(Drawing(), num_workers=0, **order)
     epoch(loader)
-    iterator = iter(loader) if batches else None
-    for _ in range(batches):
+    iterator = None if batches is None else iter(loader)
+    for _ in range(batches or 0):
         next(iterator)
     state = loader.state_dict()
     now = torch.get_rng_state()
-    expected = [*(epoch(iterator) if batches else []), *epoch(loader)]
+    expected = [*([] if iterator is None else epoch(iterator)), *epoch(loader)]
     torch.set_rng_state(now)
     if other_seed is not None:
         torch.manual_seed(other_seed)
-    resumed = make(Drawing(), num_workers=0)
+    resumed = make(Drawing(), num_workers=0, **order)
     resumed.load_state_dict(state)
-    assert [*(epoch(resumed) if batches else []), *epoch(resumed)] == expected
+    assert [*([] if iterator is None else epoch(resumed)), *epoch(resumed)] == expected
+
+
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_dataset_with_a_state_keeps_the_order_of_a_sampler_of_torchs(batches):
+    torch.manual_seed(1)
+    options = {"shuffle": None, "num_workers": 0}
+    loader = make(Drawn(7), sampler=SubsetRandomSampler(range(0, SAMPLES, 2)), **options)
+    epoch(loader)
+    iterator = iter(loader)
+    for _ in range(batches):
+        next(iterator)
+    state = loader.state_dict()
+    expected = epoch(iterator)
+    torch.manual_seed(99)
+    resumed = make(Drawn(7), sampler=SubsetRandomSampler(range(0, SAMPLES, 2)), **options)
+    resumed.load_state_dict(state)
+    assert epoch(resumed) == expected
 
 
 @pytest.mark.parametrize("batches", [0, 1, 3])
@@ -134,16 +174,39 @@ def test_a_fresh_process_has_the_same_next_epoch(tmp_path):
     assert json.loads(done.stdout) == expected, done.stderr
 
 
-def test_who_draws_between_the_save_and_the_next_epoch_does_not_part_the_two_runs(dataset):
+def test_a_run_that_saves_goes_on_as_torchs_whoever_draws_in_between(dataset):
+    """Frameworks ask for the state after every batch and at the end, then validate."""
+    seen = []
+    for loader in (DataLoader(range(len(dataset)), 4, shuffle=True), make(dataset)):
+        torch.manual_seed(1)
+        seen.append([])
+        for _ in range(3):
+            for batch in loader:
+                seen[-1] += epoch([batch])
+                getattr(loader, "state_dict", dict)()
+            getattr(loader, "state_dict", dict)()
+            torch.rand(7)  # a validation, say
+    assert seen[0] == seen[1]
+
+
+def test_the_next_epoch_after_a_resume_is_the_one_that_would_have_begun_at_the_save(dataset):
     torch.manual_seed(1)
     loader = make(dataset)
     epoch(loader)
-    state = loader.state_dict()
+    state, then = loader.state_dict(), torch.get_rng_state()
     torch.rand(7)  # a validation, say
-    expected = epoch(loader)
+    epoch(loader)
     resumed = make(dataset)
     resumed.load_state_dict(state)
-    assert epoch(resumed) == expected
+    under_way = iter(resumed)
+    again = resumed.state_dict()  # before the first batch: still the same epoch
+    found = epoch(under_way)
+    torch.set_rng_state(then)
+    assert found == epoch(make(dataset))
+    torch.rand(3)
+    resumed = make(dataset)
+    resumed.load_state_dict(again)
+    assert epoch(resumed) == found
 
 
 def test_saving_changes_no_order_and_a_resume_leaves_torchs_generator_to_the_user(dataset):
@@ -219,6 +282,30 @@ def test_a_sampler_with_a_state_goes_on_by_it(dataset, workers, batches, size):
     assert [epoch(resumed) for _ in expected] == expected
     given = sum(expected, [])
     assert sampler.asked == len(sum(given, []) if size else given), "nothing was passed over"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_that_has_counted_its_last_short_batch_still_ends_that_epoch(dataset, workers):
+    options = {"shuffle": None, "num_workers": workers, "batch_size": 7}
+    assert len(dataset) % 7
+    loader = make(dataset, sampler=Walk(len(dataset)), **options)
+    iterator = iter(loader)
+    for _ in range(len(loader)):
+        next(iterator)
+    state = json.loads(json.dumps(loader.state_dict()))
+    resumed = make(dataset, sampler=Walk(len(dataset)), **options)
+    resumed.load_state_dict(state)
+    assert epoch(resumed) == []
+    assert epoch(resumed) == epoch(loader)
+
+
+def test_a_state_counts_though_its_epoch_is_left_before_the_first_batch(dataset):
+    loader = make(dataset, shuffle=None, sampler=Walk(len(dataset)))
+    epoch(loader)
+    resumed = make(dataset, shuffle=None, sampler=Walk(len(dataset)))
+    resumed.load_state_dict(loader.state_dict())
+    iter(resumed)
+    assert epoch(resumed) == epoch(loader)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -256,7 +256,7 @@ def test_a_subclass_that_only_adds_an_init_is_read_by_the_engine(folder):
         assert loader._native
         assert flat(loader) == torchs(dataset, batch_size=4)
     halved = forebay.DataLoader(Halved(folder), 4)
-    assert halved.native
+    assert halved._native
     assert flat(halved) == torchs(Halved(folder), batch_size=4)
     assert len(halved.dataset) == 12
 
