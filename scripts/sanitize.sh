@@ -13,8 +13,7 @@
 # nightly toolchain; SANITIZE_CRATES names fewer crates for address and thread than "cache engine
 # prepare"; SANITIZE_TESTS holds arguments for the tests, such as a part of their names.
 #
-# The C code of libjpeg-turbo is not built for a sanitizer: of what it does only its allocations and
-# the calls of the C library are watched.
+# The C code of libjpeg-turbo is built for the same sanitizer, its assembler code is not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -71,6 +71,10 @@ impl Jpeg {
             if quick.region(encoded, scale, found, out).is_some() {
                 return Ok(found.at_origin());
             }
+            // libjpeg-turbo 3.1 skips rows with the colour converter of the image before where this
+            // image has none of its own (fast upsampling), though that is freed: a handle that has
+            // decoded nothing yet has none.
+            self.turbo = None;
         }
         self.with(|turbo, cmyk| {
             let header = open(turbo, encoded, frame, options)?;

@@ -34,6 +34,38 @@ fn every_box_has_the_pixels_of_the_whole() {
     }
 }
 
+/// AddressSanitizer sees what libjpeg would touch of the image before.
+#[test]
+fn a_fast_part_is_the_same_whatever_was_decoded_before() {
+    let part = Rect {
+        left: 20,
+        top: 21,
+        width: 50,
+        height: 40,
+    };
+    let progressive = Jpeg {
+        progressive: true,
+        ..PLAIN
+    };
+    let encoded = progressive.encode(97, 101);
+    let mut alone = Raster::default();
+    let expected = Decoders::default().region(&encoded, part, None, FAST, &mut alone);
+    let expected = pixels_of(&alone, expected.expect("decodes"));
+    for sampling in SAMPLINGS {
+        let other = Jpeg { sampling, ..PLAIN }.encode(64, 64);
+        for options in [EXACT, FAST] {
+            let (mut decoders, mut out) = (Decoders::default(), Raster::default());
+            for _ in 0..2 {
+                let whole = decoders.whole(&other, options, &mut out);
+                whole.expect("decodes");
+                let found = decoders.region(&encoded, part, None, FAST, &mut out);
+                let found = found.expect("decodes");
+                assert!(pixels_of(&out, found) == expected, "{sampling} {options:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn rows_and_columns_outside_are_not_in_the_output() {
     let encoded = PLAIN.encode(400, 300);
