@@ -59,6 +59,12 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
         **layout_options: Any,
     ) -> None:
         self.root = os.fspath(url)
+        if not self.root:
+            raise ValueError(
+                "the address of the dataset is an empty text; hint: give a path or url"
+            )
+        if layout == "folders" and os.path.isfile(self.root):
+            raise _forebay.InvalidError(f"{self.root} is a file; class folders are in a directory")
         self.transform = transform
         self.target_transform = target_transform
         self._spec = {
@@ -67,7 +73,7 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
             "storage_options": _texts(storage_options or {}),
             "refresh": refresh,
             "index_dir": None if index_dir is None else os.fspath(index_dir),
-            "read": dict(read_options or {}),
+            "read": _numbers(read_options or {}),
             **layout_options,
         }
         self._opened: _forebay.Dataset | None = None
@@ -176,7 +182,7 @@ class FileFolder(Dataset):
         return self.transform is None and self.target_transform is None
 
     def batch(self, samples: Sequence[torch.Tensor], labels: torch.Tensor) -> Any:
-        """(list of tensors, labels): views of the slab, no copy."""
+        """(list of tensors, labels): views of the batch's memory, no copy."""
         return (list(samples), labels) if self.is_raw else None
 
     def collate(self, items: list[Any]) -> Any:
@@ -261,6 +267,46 @@ class ImageFolder(Dataset):
             read_options=read_options,
             **options,
         )
+        if type(self).find_classes is not ImageFolder.find_classes or hasattr(self, "make_dataset"):
+            self._take_the_users(is_valid_file, allow_empty)
+
+    def find_classes(self, directory: str | os.PathLike[str]) -> tuple[list[str], dict[str, int]]:
+        """The classes and their labels; a subclass may choose others, as with torchvision."""
+        classes = self._class_names()
+        return list(classes), {name: at for at, name in enumerate(classes)}
+
+    def _take_the_users(self, is_valid_file: Any, allow_empty: bool) -> None:
+        """Samples as ``find_classes`` and ``make_dataset`` of a subclass want them."""
+        classes, labels = self.find_classes(self.root)
+        make = getattr(self, "make_dataset", None)
+        if make is not None:
+            extensions = None if is_valid_file is not None else IMAGE_EXTENSIONS
+            pairs = make(
+                self.root,
+                class_to_idx=labels,
+                extensions=extensions,
+                is_valid_file=is_valid_file,
+                allow_empty=allow_empty,
+            )
+        else:
+            pairs = self._of_classes(labels, allow_empty)
+        self._choose(pairs)
+        self.classes, self.class_to_idx = classes, labels
+
+    def _of_classes(self, labels: Mapping[str, int], allow_empty: bool) -> list[tuple[str, int]]:
+        """(path, label) of what is in these folders, class by class."""
+        pairs: list[tuple[str, int]] = []
+        paths = [path for path, _ in self._pairs()]
+        for name in sorted(labels):
+            within = os.path.join(self.root, name, "")
+            found = [(path, labels[name]) for path in paths if path.startswith(within)]
+            if not found and not allow_empty:
+                raise FileNotFoundError(
+                    f"find_classes gave the class {name!r}, and there is no image in {within}; "
+                    "hint: allow_empty=True"
+                )
+            pairs += found
+        return pairs
 
     def _class_names(self) -> list[str]:
         return self.native.classes if self._classes is None else self._classes
@@ -287,7 +333,7 @@ class ImageFolder(Dataset):
         if self.loader is None:
             return super().__getitem__(index)
         index = range(len(self))[index]
-        image = self.loader(self.path(index))
+        image = self.loader(self._users_path(self.path(index)))
         image = image if self.transform is None else self.transform(image)
         return image, self.label_of(self.label(index))
 
@@ -317,7 +363,7 @@ class TarFolder(Dataset):
     ``urls`` is one shard, a pattern such as ``train-{0000..0146}.tar``, a folder of shards, or a
     list of shards and patterns in one bucket or on this machine, whose order is kept.
     ``dataset[i]["jpg"]`` and what a transform gets are bytes; in a batch without a
-    transform each field is a list of uint8 tensors on the slab.
+    transform each field is a list of uint8 tensors, views of the batch's memory.
     """
 
     _has_labels = False
@@ -334,6 +380,8 @@ class TarFolder(Dataset):
     ) -> None:
         if isinstance(urls, (str, os.PathLike)):
             urls = [urls]
+        if not isinstance(urls, Sequence):
+            raise TypeError(f"urls={urls!r} is neither a shard's address nor a list of them")
         if not urls:
             raise ValueError("urls is an empty list: it names no shard")
         super().__init__(
@@ -410,6 +458,15 @@ def _texts(options: Mapping[str, str]) -> dict[str, str]:
                 f"storage_options[{name!r}] is a {type(value).__name__}; write it as a text, "
                 "such as 'true'"
             )
+    return dict(options)
+
+
+def _numbers(options: Mapping[str, float]) -> dict[str, float]:
+    if not isinstance(options, Mapping):
+        raise TypeError(f"read_options={options!r} is not a dict, such as {{'deadline': 60}}")
+    for name, value in options.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"read_options[{name!r}] is {value!r}, not a number")
     return dict(options)
 
 

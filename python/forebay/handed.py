@@ -171,8 +171,8 @@ def _as_index(index: Any, samples: int) -> int:
         raise TypeError(
             f"the sampler gave {index!r}; datasets of forebay take sample numbers"
         ) from None
-    if not 0 <= value < samples:
+    if not -samples <= value < samples:
         raise IndexError(
             f"the sampler gave {value}; the dataset has the samples 0 to {samples - 1}"
         )
-    return value
+    return value if value >= 0 else value + samples  # from the end, as lists are read

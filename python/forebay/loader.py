@@ -222,8 +222,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             known_ahead=self._is_known_ahead() and (view is None or view.is_whole),
         )
         self._set_up(settings)
-        teach(type(self))
+        self._made = True
+        teach(DataLoader)
         self._say_who_is_dealt_to()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and self.__dict__.get("_made", False):
+            raise ValueError(
+                f"{name} attribute should not be set after {type(self).__name__} is initialized"
+            )
+        super().__setattr__(name, value)
 
     def _set_up(self, settings: dict[str, Any]) -> None:
         """What belongs to this process: made by the constructor, and after unpickling."""
@@ -293,7 +301,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     @property
     def _is_accelerate_prepared(self) -> bool:
         # accelerate asks right before it makes a loader of this one's arguments.
-        teach(type(self))
+        teach(DataLoader)
         return False
 
     # -- iteration --------------------------------------------------------------------
@@ -557,6 +565,8 @@ def _own_defaults() -> dict[str, Any]:
 
 
 _DEFAULTS = _own_defaults()
+# What the engine and the order were made with. The rest counts from the next epoch on.
+_FIXED = frozenset(_DEFAULTS) - {"return_index"}
 _OF_A_PROCESS = (
     "reading",
     "_engine",

@@ -151,9 +151,13 @@ class Planned:
 
     def _check_seed(self, saved: dict[str, Any]) -> None:
         if saved["seed"] != self._seed:
+            theirs, ours = (
+                "an order that is not shuffled" if seed is None else f"seed {seed}"
+                for seed in (saved["seed"], self._seed)
+            )
             raise _forebay.InvalidError(
-                f"the state is of seed {saved['seed']}, this loader has seed {self._seed}; "
-                "hint: make the loader with the same seed="
+                f"the state is of {theirs}, this loader has {ours}; "
+                "hint: make the loader with the same seed= and shuffle="
             )
 
 
@@ -349,11 +353,18 @@ def order_of(
 def order_ahead(order: Order | HandedOver | Streamed, epoch: int) -> np.ndarray:
     """This rank's samples of any epoch, of an order that is known ahead."""
     planned = order.planned if isinstance(order, Watched) else order
+    if isinstance(planned, HandedOver | Streamed):
+        raise _forebay.InvalidError(
+            "this loader's order is known to its sampler or dataset alone; hint: pass seed= and no "
+            "sampler for an order that is known ahead"
+        )
     if not isinstance(planned, Planned):
         raise _forebay.InvalidError(
             "this loader's order is drawn from a generator when its epoch begins; "
             "hint: pass seed= for an order that is known ahead"
         )
+    if epoch < 0:
+        raise ValueError(f"epoch={epoch} is negative; epochs count from 0")
     drawn = planned.begin(epoch)
     return drawn.epoch.samples(drawn.rank)
 

@@ -51,8 +51,6 @@ class Reading:
     ) -> Reading:
         """The reading of a dataset by a loader's options; ``before`` itself if it still holds."""
         view, why_not = reads_natively(dataset)
-        if before is not None and before.view is not None and before.view.is_like(view):
-            view = before.view
         own = {name: options[name] for name in _OF_SAMPLES}
         preparation = preparation_of(view, memory=memory, may_lend=may_lend, **own)
         parts = [] if view is None else view.parts
@@ -61,6 +59,9 @@ class Reading:
         made = cls(view, why_not, preparation, functions)
         if before is not None and made._is_like(before):
             return before
+        if view is not None:
+            # The epoch goes on with the functions it began with.
+            made = cls(view.as_now(), why_not, preparation, functions)
         check_native(view, why_not, options)
         if preparation.recipe is not None:
             _log.info("%s", made.explain())
@@ -68,8 +69,9 @@ class Reading:
 
     def _is_like(self, other: Reading) -> bool:
         alike = all(a is b for a, b in zip(self.functions, other.functions, strict=False))
+        view = other.view
         return (
-            self.view is other.view
+            (view is None if self.view is None else self.view.is_like(view))
             and self.why_not == other.why_not
             and alike
             and self.preparation.is_like(other.preparation)

@@ -3,7 +3,8 @@
 Lightning and Fabric make another of the loader's own class, from its attributes: those are
 named as the arguments are. accelerate and Ray make torch's class instead. What they hand on is
 ``num_workers``, so that number carries the options of the loader it is from, and the name
-``DataLoader`` in their module is taught to make ours of it. All else they do stays theirs.
+``DataLoader`` in their module is taught to make ours of it (ours, not a subclass of the user's:
+with torch's they give up a subclass too). All else they do stays theirs.
 """
 
 from __future__ import annotations

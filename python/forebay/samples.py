@@ -48,6 +48,7 @@ class Samples:
     # What was assigned and is given back as it is, by its name.
     _assigned: dict[str, Any] | None = None
     _has_labels = True
+    root: str
 
     @property
     def native(self) -> _forebay.Dataset:
@@ -64,6 +65,13 @@ class Samples:
     def path(self, index: int) -> str:
         """Where a sample comes from."""
         return self.native.path(self.number(index))
+
+    def _users_path(self, path: str) -> str:
+        """The path as torchvision would have it: beneath the root as the user wrote that."""
+        opened = f"{self.native.url}/"
+        if "://" in self.root or not path.startswith(opened):
+            return path
+        return os.path.join(self.root, path[len(opened) :])
 
     def label(self, index: int) -> int:
         """The label of a sample, before its transform."""
@@ -141,7 +149,7 @@ class Samples:
 
     def _pairs(self) -> Told:
         """(path, label) of every sample."""
-        paths: list[str] = self.native.paths()
+        paths = [self._users_path(path) for path in self.native.paths()]
         if self._numbers is not None:
             paths = [paths[number] for number in self._numbers]
         _, labels = self.chosen()
@@ -150,6 +158,7 @@ class Samples:
 
     def _choose(self, pairs: Iterable[Any]) -> None:
         known = {path: number for number, path in enumerate(self.native.paths())}
+        known |= {self._users_path(path): number for path, number in known.items()}
         numbers, labels = [], []
         for pair in pairs:
             try:

@@ -11,7 +11,15 @@ from forebay.draws import Draws
 from forebay.handed import HandedOver, is_stateful
 from forebay.orders import FromGenerator, FromSeedDraw, Order, Streamed, known_length
 from forebay.state import State
-from forebay.tracked import NO_STATE, is_tracked, no_snapshot, restore, restore_iterator, states_of
+from forebay.tracked import (
+    NO_STATE,
+    is_tracked,
+    next_epoch_of,
+    no_snapshot,
+    restore,
+    restore_iterator,
+    states_of,
+)
 
 if TYPE_CHECKING:
     from forebay.iterators import Position
@@ -157,5 +165,6 @@ def resume_stream(inner: Any, state: State | None) -> bool:
     if restored and own["fetcher_state"] is not None:
         fetcher.ended = own["fetcher_state"]["fetcher_ended"]
         if fetcher.ended and not state.batches:  # that epoch was over
-            fetcher.dataset_iter, fetcher.ended = iter(fetcher.dataset), False
+            again = next_epoch_of(fetcher.dataset, fetcher.dataset_iter, own)
+            fetcher.dataset_iter, fetcher.ended = again, False
     return restored

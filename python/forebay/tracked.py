@@ -141,6 +141,20 @@ def restore_iterator(iterator: Any, saved: dict[str, Any]) -> bool:
     return True
 
 
+def next_epoch_of(dataset: Any, iterator: Any, saved: dict[str, Any]) -> Any:
+    """What a stream iterates with in the epoch after the one that it was put back to the end of.
+
+    Some say at their end that all was given, and notice it when they are asked once more; some are
+    at their next beginning then, and what they give is theirs to give again.
+    """
+    with torch.random.fork_rng(devices=[]):
+        over = next(iterator, dataset) is dataset
+    if not over:
+        restore(dataset, saved)
+        restore_iterator(iterator, saved)
+    return iter(dataset)
+
+
 def states_of(dataset: Any, iterator: Any, ended: bool) -> dict[str, Any]:
     """What a dataset says of itself, and what it iterates with, if that is something else."""
     inner = iterator.state_dict() if is_stateful(iterator) else None
@@ -207,7 +221,7 @@ class _Stream(_Reader, torch.utils.data.IterableDataset[Any]):
         own = restore_iterator(iterator, saved) or saved["dataset_state"] is not None
         ended = bool(saved["fetcher_state"] and saved["fetcher_state"]["fetcher_ended"])
         if self.renewed and again and ended:
-            iterator = iter(self.dataset) if own else iterator
+            iterator = next_epoch_of(self.dataset, iterator, saved) if own else iterator
             ended = False
         hellos = 2 if again and worker <= self.last else 1
         return _Reports(self, worker, iterator, hellos, ended, 0 if own else saved["batches"])

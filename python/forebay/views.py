@@ -54,6 +54,7 @@ class View:
 
     def __init__(self, picked: _Picked) -> None:
         self.parts = picked.parts
+        self._users = picked.parts  # the very objects, of which parts may be copies
         self.told = picked.told
         self._places = picked.places
         self._firsts = _starts([len(part) for part in self.parts])
@@ -70,7 +71,14 @@ class View:
         """Whether the other has the same samples, in the same order, with the same labels."""
         if other is None or self._key != other._key or len(self.parts) != len(other.parts):
             return False
-        return all(a is b for a, b in zip(self.parts, other.parts, strict=True))
+        pairs = zip(self._users, other._users, strict=True)
+        return all(a is b for a, b in pairs)
+
+    def as_now(self) -> View:
+        """The same samples of datasets whose transforms stay what they are now."""
+        made: View = _copied(self)
+        made.parts = [_copied(part) for part in self._users]
+        return made
 
     @property
     def is_whole(self) -> bool:
@@ -90,7 +98,7 @@ class View:
         return self._native
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_native": None, "_parts": None}
+        return {**self.__dict__, "_native": None, "_parts": None, "_users": []}
 
     # -- what the loader asks of a dataset ------------------------------------------------
 
@@ -190,6 +198,9 @@ def _pick_own(dataset: Dataset) -> _Picked:
     kind = type(dataset)
     if kind.__getitem__ not in (Dataset.__getitem__, ImageFolder.__getitem__):
         raise _NotNative(f"{kind.__name__} has a __getitem__ of its own")
+    for name in ("item", "label", "label_of", "number"):
+        if not str(getattr(getattr(kind, name), "__module__", "")).startswith("forebay."):
+            raise _NotNative(f"{kind.__name__} has a method {name} of its own")
     _no_batched_reads(dataset)
     if getattr(dataset, "loader", None) is not None:
         raise _NotNative("loader= reads the files by itself")
@@ -289,6 +300,13 @@ def _only_adds(kind: type, base: type, *names: str) -> None:
 def _no_batched_reads(dataset: Any) -> None:
     if getattr(dataset, "__getitems__", None) is not None:
         raise _NotNative(f"{type(dataset).__name__} has a __getitems__ of its own")
+
+
+def _copied(thing: Any) -> Any:
+    """Another object with the same attributes, what it has opened too, which no pickle has."""
+    made = object.__new__(type(thing))
+    made.__dict__.update(thing.__dict__)
+    return made
 
 
 def _starts(lengths: list[int]) -> list[int]:

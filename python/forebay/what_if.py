@@ -51,8 +51,8 @@ def what_if(
     Dataset, order, batches, ranks, policy and disk are the loader's unless given. So are, once it
     has run, the time of a step, of preparing a sample and what the origin gave, as measured; else
     a step takes 100 ms, a store gives 400 MB/s after 30 ms, local files 1000 MB/s. An order that is
-    drawn by the way is answered for with another permutation; images count as they are stored,
-    whatever their ``cache_form``; a sample that a Subset has twice counts as two.
+    only drawn when its epoch begins is answered for with another permutation; images count as they
+    are stored, whatever their ``cache_form``; a sample that a Subset has twice counts as two.
 
     - ``memory``, ``disk``, ``policy``: one or several; an answer for each combination.
     - ``nodes``: each has that memory and disk for its ranks; by default every rank is one, or
@@ -63,8 +63,9 @@ def what_if(
 
     Each dict has ``policy``, ``memory``, ``disk``, then, of an epoch after the first: ``seconds``,
     ``waiting`` (a share of them), ``samples``, ``memory_hits``, ``disk_hits``, ``origin_reads``,
-    ``origin_bytes``, ``ready``, ``cost``; ``epochs`` has the same for each epoch, ``ahead`` for
-    what is fetched of the one after the last, and ``settings`` is what it rests on.
+    ``origin_bytes``, ``ready`` (samples that were there before their batch was asked for),
+    ``cost``; ``epochs`` has the same for each epoch, ``ahead`` for what is fetched of the one after
+    the last, and ``settings`` is what it rests on.
 
         >>> for row in loader.what_if(["8GiB", "32GiB"], step_ms=120):
         ...     print(row["memory"], row["seconds"], row["waiting"])
@@ -157,7 +158,7 @@ def _threads(loader: DataLoader[Any], own: dict[str, Any]) -> int:
 
 
 def _plan(loader: DataLoader[Any], batch_size: int | None, world: int) -> _forebay.Plan:
-    """The loader's own order; where that is drawn by the way, one like it."""
+    """The loader's own order; where that is drawn when an epoch begins, one like it."""
     for name, value, least in (("batch_size", batch_size, 1), ("world_size", world, 1)):
         whole = isinstance(value, int) and not isinstance(value, bool)
         if value is not None and not (whole and least <= value < 2**32):

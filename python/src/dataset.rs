@@ -259,7 +259,7 @@ fn read_settings(given: BTreeMap<String, f64>) -> PyResult<core::ReadSettings> {
     for (name, value) in given {
         if !value.is_finite() || value < 0.0 {
             return Err(PyValueError::new_err(format!(
-                "{name}={value} is not a number from 0"
+                "read_options: {name}={value} is not a number from 0"
             )));
         }
         match name.as_str() {
@@ -268,7 +268,12 @@ fn read_settings(given: BTreeMap<String, f64>) -> PyResult<core::ReadSettings> {
             "deadline" => settings.deadline = seconds(value),
             "hedge_after" => settings.hedge_after = (value > 0.0).then(|| seconds(value)),
             "coalesce_gap" => settings.coalesce_gap = value as u64,
-            other => return Err(PyValueError::new_err(format!("no read setting {other:?}"))),
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "read_options has {other:?}; what can be set are deadline, hedge_after, \
+                     requests_in_flight, bytes_in_flight and coalesce_gap"
+                )));
+            }
         }
     }
     Ok(settings)

@@ -361,6 +361,25 @@ def test_accelerate_makes_a_loader_of_ours_with_our_options(tmp_path):
     assert prepared.base_dataloader.stats()["read_by"] == "forebay"
 
 
+class Sized(forebay.DataLoader):
+    """Takes other arguments than torch's."""
+
+    def __init__(self, dataset, size):
+        super().__init__(dataset, batch_size=size, collate_fn=tell)
+
+
+def tell(items):
+    return "told"
+
+
+def test_accelerate_makes_each_loader_of_its_own_arguments_whatever_classes_there_are(tmp_path):
+    dataset = forebay.FileFolder(class_folders(tmp_path / "d"))
+    loaders = Sized(dataset, 5), forebay.DataLoader(dataset, 4, **OURS), Mine(dataset, 3, **OURS)
+    sized, plain, mine = Accelerator(cpu=True).prepare(*loaders)
+    assert list(sized) == ["told"] * 5
+    assert numbers(plain) == numbers(mine) == list(range(25))
+
+
 def test_a_loader_of_the_users_own_class_can_be_pickled(tmp_path):
     loader = Mine(forebay.FileFolder(class_folders(tmp_path / "d")), 4, seed=3, **OURS)
     made = pickle.loads(pickle.dumps(loader))

@@ -202,7 +202,7 @@ def test_what_a_stream_of_samples_cannot_have_is_refused_by_name(options, says):
     [
         (25, IndexError, "the sampler gave 25; the dataset has the samples 0 to 24"),
         (2**70, IndexError, f"the sampler gave {2**70}; the dataset has"),
-        (-1, IndexError, "the sampler gave -1; the dataset has"),
+        (-26, IndexError, "the sampler gave -26; the dataset has"),
         (1.5, TypeError, "the sampler gave 1.5; datasets of forebay take sample numbers"),
         ("x", TypeError, "the sampler gave 'x'; datasets of forebay take sample numbers"),
         (None, TypeError, "the sampler gave None; datasets of forebay take sample numbers"),

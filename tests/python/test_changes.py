@@ -22,6 +22,10 @@ def negative(image):
     return 1 - transforms.functional.to_tensor(image)
 
 
+def hundred_more(label):
+    return label + 100
+
+
 def collate_by_hand(items):
     images, labels = zip(*items, strict=True)
     return -torch.stack(images), torch.tensor(labels)
@@ -75,6 +79,36 @@ def test_an_epoch_under_way_keeps_what_it_began_with(photos):
     assert {images.shape[2] for images, _ in epoch} == {8}
     assert {images.shape[2] for images, _ in loader} == {4}
     assert "3 of 3 steps" in loader.explain()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_of_raw_samples_keeps_the_functions_it_began_with(folder, workers):
+    dataset = forebay.FileFolder(folder)
+    loader = forebay.DataLoader(dataset, 4, num_workers=workers)
+    iterator = iter(loader)
+    next(iterator)
+    dataset.target_transform = hundred_more
+    dataset.transform = len
+    rest = list(iterator)
+    assert [sample.numpy().tobytes() for samples, _ in rest for sample in samples] == [
+        content(at, 1000 + at % 7) for at in range(4, 25)
+    ]
+    assert all(label < 100 for _, labels in rest for label in labels)
+    again = list(loader)
+    assert again[0][0].tolist() == [1000, 1001, 1002, 1003]
+    assert all(label >= 100 for _, labels in again for label in labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", 2), ("rank", 1), ("world_size", 2), ("memory", "1MiB"), ("cache_dir", "x")],
+)
+def test_an_option_that_would_change_nothing_any_more_cannot_be_set(folder, name, value):
+    loader = forebay.DataLoader(forebay.FileFolder(folder), 4, seed=1)
+    with pytest.raises(ValueError, match=f"{name} attribute should not be set after DataLoader"):
+        setattr(loader, name, value)
+    loader.return_index = True
+    assert len(next(iter(loader))) == 3
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -234,6 +234,87 @@ def test_datasets_and_loaders_can_be_pickled(folder):
     assert [ids.tolist() for _, _, ids in copy] == first
 
 
+def test_negative_numbers_of_a_sampler_count_from_the_end_as_with_torch(folder):
+    dataset = forebay.FileFolder(folder)
+    loader = forebay.DataLoader(dataset, 2, sampler=[-1, 3, -25], return_index=True)
+    assert [ids.tolist() for _, _, ids in loader] == [[24, 3], [0]]
+    with pytest.raises(IndexError, match="the sampler gave -26"):
+        list(forebay.DataLoader(dataset, 2, sampler=[-26]))
+
+
+class Chosen:
+    """Methods that torchvision lets a subclass have."""
+
+    def find_classes(self, directory):
+        classes, labels = super().find_classes(directory)
+        kept = classes[:0:-1]
+        return kept, {name: 10 + labels[name] for name in kept}
+
+
+class Thinned(Chosen):
+    def make_dataset(self, directory, class_to_idx, **more):
+        found = torchvision.datasets.folder.make_dataset(directory, class_to_idx, **more)
+        return found[::2]
+
+
+@pytest.mark.parametrize("hooks", [Chosen, Thinned])
+def test_classes_and_samples_that_a_subclass_chooses_are_torchvisions(tmp_path, monkeypatch, hooks):
+    image_folders(tmp_path / "images")
+    monkeypatch.chdir(tmp_path)
+    kinds = forebay.ImageFolder, torchvision.datasets.ImageFolder
+    for root in ("images", tmp_path / "images"):
+        ours, theirs = (
+            type("Mine", (hooks, kind), {})(root, transforms.ToTensor()) for kind in kinds
+        )
+        assert (ours.classes, ours.class_to_idx) == (theirs.classes, theirs.class_to_idx)
+        assert ours.samples == theirs.samples
+        assert ours.targets == theirs.targets
+        loader = forebay.DataLoader(ours, 1)
+        assert loader.stats()["read_by"] == "forebay"
+        assert [label.item() for _, label in loader] == theirs.targets
+
+
+def test_a_class_that_a_subclass_makes_up_is_an_error(tmp_path):
+    class MadeUp(forebay.ImageFolder):
+        def find_classes(self, directory):
+            return ["none"], {"none": 0}
+
+    with pytest.raises(FileNotFoundError, match=r"class 'none'.*hint: allow_empty=True"):
+        MadeUp(image_folders(tmp_path / "images"))
+
+
+@pytest.mark.parametrize("root", ["images", "./images", "images/", "other/../images"])
+def test_paths_of_samples_begin_as_the_user_wrote_the_root(tmp_path, monkeypatch, root):
+    image_folders(tmp_path / "images")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    theirs = torchvision.datasets.ImageFolder(root).samples
+    ours = forebay.ImageFolder(root)
+    assert ours.samples == theirs
+    ours.samples = theirs[1:3]
+    assert ours.samples == theirs[1:3]
+    ours.samples = [(str((tmp_path / path).resolve()), 7) for path, _ in theirs]
+    assert len(ours) == len(theirs)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: forebay.TarFolder(None), "urls=None is neither"),
+        (lambda _: forebay.ImageFolder(""), "is an empty text"),
+        (lambda file: forebay.ImageFolder(file), "is a file; class folders are in a directory"),
+        (lambda file: forebay.FileFolder(file.parent, read_options={"dedline": 1}), "deadline"),
+        (lambda file: forebay.FileFolder(file.parent, read_options={"deadline": "1"}), "deadline"),
+        (lambda file: forebay.FileFolder(file.parent, read_options=5), "read_options=5 is not"),
+    ],
+)
+def test_what_is_wrong_with_an_argument_is_named(tmp_path, make, message):
+    file = tmp_path / "file"
+    file.write_bytes(b"1")
+    with pytest.raises((TypeError, ValueError, forebay.InvalidError), match=message):
+        make(file)
+
+
 def test_an_index_out_of_range_is_an_index_error_and_negative_ones_count_from_the_end(folder):
     dataset = forebay.FileFolder(folder)
     with pytest.raises(IndexError):

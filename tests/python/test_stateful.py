@@ -397,6 +397,44 @@ def test_a_stream_cannot_go_on_with_another_number_of_workers():
     forebay.DataLoader(Stream(), 2, num_workers=2).load_state_dict(state)
 
 
+class Rewound(IterableDataset):
+    """Says at its end that all was given, and begins anew only when it is iterated again."""
+
+    def __init__(self):
+        self.at, self.goes_on = 0, False
+
+    def __iter__(self):
+        self.at, self.goes_on = self.at if self.goes_on else 0, False
+        while self.at < SAMPLES:
+            self.at += 1
+            yield self.at
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at, self.goes_on = state["at"], True
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("kind", [Rewound, StatefulStream])
+def test_the_epoch_after_a_streams_end_is_whole_however_it_tells_its_end(kind, workers, persistent):
+    def made():
+        workers_of = {"num_workers": workers, "persistent_workers": persistent}
+        return forebay.DataLoader(kind(), 4, **workers_of)
+
+    loader = made()
+    list(loader)
+    resumed = made()
+    resumed.load_state_dict(loader.state_dict())
+    for _ in range(2):
+        found, expected = list(resumed), list(loader)
+        assert len(found) == SAMPLES / 4 * (workers or 1 if kind is Rewound else 1)
+        if kind is StatefulStream:  # the third number is none of its state
+            found, expected = ([batch[:, :2] for batch in run] for run in (found, expected))
+        assert [batch.tolist() for batch in found] == [batch.tolist() for batch in expected]
+
+
 class Drawn(Numbers):
     """Each sample has a number from a generator that the dataset keeps."""
 

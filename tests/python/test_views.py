@@ -231,6 +231,16 @@ class Indexed(forebay.FileFolder):
         return (*super().__getitem__(index), index)
 
 
+class Relabelled(forebay.FileFolder):
+    def label(self, index):
+        return index + 100
+
+
+class Shortened(forebay.FileFolder):
+    def item(self, raw, label, index):
+        return raw[:1], label
+
+
 class Weighted(Subset):
     def __getitem__(self, index):
         return (*super().__getitem__(index), 0.5)
@@ -266,6 +276,8 @@ def test_a_subclass_that_only_adds_an_init_is_read_by_the_engine(folder):
     [
         (Indexed, "Indexed has a __getitem__ of its own"),
         (lambda root: Subset(Indexed(root), [1]), "Indexed has a __getitem__ of its own"),
+        (Relabelled, "Relabelled has a method label of its own"),
+        (Shortened, "Shortened has a method item of its own"),
         (lambda root: Weighted(forebay.FileFolder(root), [1]), "Weighted has a __getitem__"),
         (lambda root: Wrapped(forebay.FileFolder(root)), "Wrapped is not a dataset of forebay's"),
         (lambda root: ConcatDataset([forebay.FileFolder(root), [1]]), "list is not a dataset"),
@@ -277,6 +289,9 @@ def test_what_falls_to_python_says_why(folder, make, why):
     assert f"samples: read by torch, in Python: {why}" in loader.explain()
     assert loader.stats()["read_by"] == "torch"
     assert len(list(loader)) == len(loader)
+    assert str(next(iter(loader))) == str(
+        next(iter(torch.utils.data.DataLoader(dataset, 2, collate_fn=list)))
+    )
     with pytest.raises(ValueError, match=why):
         forebay.DataLoader(dataset, 2, return_index=True)
 

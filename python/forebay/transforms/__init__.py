@@ -11,8 +11,8 @@ given them there:
 A batch is one block of memory, so a recipe's result has one size for all images: a prefix
 that ends with a size of each image's own (``Resize(256)`` alone) is cut back.
 
-A transform is read once, when its loader is made. What is changed in it afterwards
-(``transform.transforms[0].p = 0.9``) changes nothing.
+A transform is read when an epoch begins: what is changed in it, such as
+``transform.transforms[0].p = 0.9``, counts from the next epoch on.
 """
 
 from __future__ import annotations

@@ -26,10 +26,9 @@ use super::turbo::{Complaint, Format, Header, Settings, Turbo};
 use super::{Options, Raster, Rect, Size, corrupt, resize};
 use crate::Error;
 
-/// The decoders, made when first needed; libjpeg's is made again after an image it gave up on.
+/// What is kept from image to image.
 #[derive(Debug, Default)]
 pub(super) struct Jpeg {
-    turbo: Option<Turbo>,
     cmyk: Vec<u8>,
     quick: Option<Box<Quick>>,
 }
@@ -71,10 +70,6 @@ impl Jpeg {
             if quick.region(encoded, scale, found, out).is_some() {
                 return Ok(found.at_origin());
             }
-            // libjpeg-turbo 3.1 skips rows with the colour converter of the image before where this
-            // image has none of its own (fast upsampling), though that is freed: a handle that has
-            // decoded nothing yet has none.
-            self.turbo = None;
         }
         self.with(|turbo, cmyk| {
             let header = open(turbo, encoded, frame, options)?;
@@ -94,21 +89,16 @@ impl Jpeg {
         })
     }
 
-    /// Whatever went wrong, the decoder is made anew for the next image: libjpeg may have been
-    /// left in the middle of this one.
+    /// Every image has a handle of its own. One that has decoded another image still has that
+    /// one's Huffman and quantization tables, which a damaged file that lacks them would be decoded
+    /// with; and libjpeg-turbo 3.1 skips rows through that one's colour converter, which is freed.
     fn with<T>(
         &mut self,
         work: impl FnOnce(&mut Turbo, &mut Vec<u8>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut turbo = match self.turbo.take() {
-            Some(turbo) => turbo,
-            None => {
-                Turbo::new().map_err(|complaint| corrupt(format!("no decoder: {complaint:?}")))?
-            }
-        };
-        let done = work(&mut turbo, &mut self.cmyk)?;
-        self.turbo = Some(turbo);
-        Ok(done)
+        let made = Turbo::new();
+        let mut turbo = made.map_err(|complaint| corrupt(format!("no decoder: {complaint:?}")))?;
+        work(&mut turbo, &mut self.cmyk)
     }
 }
 

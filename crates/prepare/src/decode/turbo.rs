@@ -44,17 +44,13 @@ pub(super) struct Settings {
     pub(super) mebibytes: i32,
 }
 
-/// One decoder. It may change threads, but serves one at a time.
+/// A decoder of one image.
 #[derive(Debug)]
 pub(super) struct Turbo {
     handle: NonNull<c_void>,
     /// Of what the next decode writes, in pixels; set by `aim`.
     extent: Option<Size>,
 }
-
-// SAFETY: the handle is owned by this value alone, and libjpeg-turbo keeps no state of the thread
-// in it. Test: `a_decoder_may_change_threads`.
-unsafe impl Send for Turbo {}
 
 impl Drop for Turbo {
     fn drop(&mut self) {
@@ -78,8 +74,7 @@ impl Turbo {
         Ok(turbo)
     }
 
-    /// Reads the header. After a fatal complaint the value must be dropped: libjpeg may be left
-    /// in the middle of it.
+    /// Reads the header. After a fatal complaint libjpeg may be left in the middle of it.
     pub(super) fn header(&mut self, encoded: &[u8]) -> (Header, Result<(), Complaint>) {
         self.extent = None;
         // SAFETY: the pointer covers `len` readable bytes; libjpeg reads none of them after this

@@ -167,6 +167,28 @@ fn the_decoder_is_well_after_a_bad_image() {
     }
 }
 
+/// libjpeg keeps tables for files that come without: those of another image would do harm.
+#[test]
+fn a_file_without_tables_is_not_decoded_with_those_of_the_image_before() {
+    let full = PLAIN.encode(60, 50);
+    for marker in [0xc4, 0xdb] {
+        let mut lacking = full.clone();
+        while let Some(at) = lacking.windows(2).position(|two| two == [0xff, marker]) {
+            let length = u16::from_be_bytes([lacking[at + 2], lacking[at + 3]]);
+            lacking.drain(at..at + 2 + usize::from(length));
+        }
+        let (mut alone, mut after) = (Raster::default(), Raster::default());
+        let mut decoders = Decoders::default();
+        for options in [EXACT, FAST] {
+            let expected = Decoders::default().whole(&lacking, options, &mut alone);
+            decoders.whole(&full, EXACT, &mut after).expect("is sound");
+            let found = decoders.whole(&lacking, options, &mut after);
+            assert_eq!(found, expected, "{marker:x}");
+            assert!(found.is_err() || after.rgb == alone.rgb, "{marker:x}");
+        }
+    }
+}
+
 #[test]
 fn what_libjpeg_only_warns_of_is_let_pass() {
     let mut encoded = PLAIN.encode(60, 50);
