@@ -185,24 +185,31 @@ fn the_fingerprint_knows_names_lengths_labels_and_order_but_not_validators() {
     assert_ne!(base, fingerprint(&[("b", 2, 1, 9), ("a", 1, 0, 9)]));
 }
 
+/// Object, offset, length, label, validator.
+type Told = (&'static str, u64, u64, i64, u64);
+
+fn of_rows(mut builder: IndexBuilder, rows: &[Told]) -> Index {
+    for &(object, offset, length, label, validator) in rows {
+        let sample = Sample {
+            object,
+            offset,
+            length,
+            label,
+            validator,
+        };
+        builder.push(sample).unwrap();
+    }
+    Index::parse(builder.finish()).unwrap()
+}
+
 #[test]
 fn the_digest_knows_objects_ranges_lengths_validators_and_order_and_nothing_else() {
-    let digest = |mtime: i64, ranged: bool, samples: &[(&str, u64, u64, i64, u64)]| {
+    let digest = |mtime: i64, ranged: bool, samples: &[Told]| {
         let mut builder = IndexBuilder::new("u", "l");
         builder.ranged(ranged);
         builder.class(if mtime > 0 { "new" } else { "old" });
         builder.directory("", mtime);
-        for &(object, offset, length, label, validator) in samples {
-            let sample = Sample {
-                object,
-                offset,
-                length,
-                label,
-                validator,
-            };
-            builder.push(sample).unwrap();
-        }
-        Index::parse(builder.finish()).unwrap().digest()
+        of_rows(builder, samples).digest()
     };
     // Every column but that of the lengths has one value, which is not in the file's body.
     let (a, b) = (("a", 5, 1, 0, 9), ("b", 5, 2, 0, 9));
@@ -228,22 +235,11 @@ fn the_digest_knows_objects_ranges_lengths_validators_and_order_and_nothing_else
 
 #[test]
 fn the_numbering_is_what_each_number_stands_for() {
-    type Row = (&'static str, u64, u64, i64, u64);
-    let numbering = |mtime: i64, class: &str, rows: &[Row]| {
+    let numbering = |mtime: i64, class: &str, rows: &[Told]| {
         let mut builder = IndexBuilder::new("x", "x");
         builder.class(class);
         builder.directory("a", mtime);
-        for &(object, offset, length, label, validator) in rows {
-            let sample = Sample {
-                object,
-                offset,
-                length,
-                label,
-                validator,
-            };
-            builder.push(sample).unwrap();
-        }
-        Index::parse(builder.finish()).unwrap().numbering()
+        of_rows(builder, rows).numbering()
     };
     let (a, b) = (("a", 5, 1, 0, 9), ("b", 5, 2, 0, 9));
     let base = numbering(1, "cat", &[a, b]);
