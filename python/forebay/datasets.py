@@ -60,11 +60,11 @@ class Dataset(Samples, torch.utils.data.Dataset[Any]):
     ) -> None:
         self.root = os.fspath(url)
         if not self.root:
-            raise ValueError(
-                "the address of the dataset is an empty text; hint: give a path or url"
-            )
+            raise _forebay.InvalidError("an address is needed: a path or a url, not an empty text")
         if layout == "folders" and os.path.isfile(self.root):
-            raise _forebay.InvalidError(f"{self.root} is a file; class folders are in a directory")
+            raise _forebay.InvalidError(
+                f"{self.root} is a file, not a directory of class folders; hint: check the path"
+            )
         self.transform = transform
         self.target_transform = target_transform
         self._spec = {

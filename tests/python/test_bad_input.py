@@ -54,7 +54,9 @@ def test_a_missing_root_is_named(kind, tmp_path):
 
 def test_a_root_that_is_a_file_is_named(tmp_path):
     (tmp_path / "file").write_bytes(b"x")
-    with pytest.raises(forebay.InvalidError, match=r"director.*/file; hint: check the path"):
+    with pytest.raises(
+        forebay.InvalidError, match=r"/file is a file, not a directory.*hint: check the path"
+    ):
         forebay.FileFolder(tmp_path / "file")
 
 

@@ -77,10 +77,13 @@ def test_what_one_rank_has_read_another_finds_in_memory(root):
     dataset = forebay.FileFolder(root)
     engine = forebay.Engine(memory="64MiB")
     loaders = [rank_of(dataset, rank, engine) for rank in range(RANKS)]
-    at_once(loaders)
-    at_once(loaders)
-    reads = [loader.stats()["origin_reads"] for loader in loaders]
-    assert sum(reads) == SAMPLES, reads
+    reads = []
+    for _epoch in range(3):
+        at_once(loaders)
+        reads.append(sum(loader.stats()["origin_reads"] for loader in loaders))
+    # What one rank is just reading, another that is a little ahead may read as well.
+    assert SAMPLES <= reads[0] < 1.5 * SAMPLES, reads
+    assert reads[1:] == reads[:1] * 2, "all is in memory"
 
 
 def test_memory_keeps_what_any_of_its_ranks_wants_next(root):

@@ -301,8 +301,8 @@ def test_paths_of_samples_begin_as_the_user_wrote_the_root(tmp_path, monkeypatch
     ("make", "message"),
     [
         (lambda _: forebay.TarFolder(None), "urls=None is neither"),
-        (lambda _: forebay.ImageFolder(""), "is an empty text"),
-        (lambda file: forebay.ImageFolder(file), "is a file; class folders are in a directory"),
+        (lambda _: forebay.ImageFolder(""), "an address is needed"),
+        (lambda file: forebay.ImageFolder(file), "is a file, not a directory"),
         (lambda file: forebay.FileFolder(file.parent, read_options={"dedline": 1}), "deadline"),
         (lambda file: forebay.FileFolder(file.parent, read_options={"deadline": "1"}), "deadline"),
         (lambda file: forebay.FileFolder(file.parent, read_options=5), "read_options=5 is not"),

@@ -104,6 +104,7 @@ fn a_budget_too_small_for_anything_is_an_error() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri takes memory as soon as it is reserved")]
 fn a_budget_larger_than_the_machine_costs_nothing_until_used() {
     let settings = Settings {
         budget: 64 << 30,
