@@ -172,6 +172,10 @@ class EngineIterator(Iterator[Any]):
         self._raw = loader._user_collate_fn is None and self._batched and self._is_raw()
         self._wants_ids = loader.return_index or not self._raw
         to_workers = bool(self._lookahead) and self._needs_python()
+        if to_workers:
+            # They have copies already, which their worker_init_fn may change.
+            self._view = self._view.as_the_users()
+            self._finish = Finish(self._view, reading.preparation) if images else None
         self._engine, self._job = loader._borrow_job(gaps=not to_workers)
         if isinstance(self._order, HandedOver):
             self._goes_on = self._order.open(order_of_state(self.position.loaded))

@@ -76,8 +76,15 @@ class View:
 
     def as_now(self) -> View:
         """The same samples of datasets whose transforms stay what they are now."""
+        return self._of([_copied(part) for part in self._users])
+
+    def as_the_users(self) -> View:
+        """The same samples of the user's own datasets, whose changes count at once."""
+        return self._of(self._users)
+
+    def _of(self, parts: list[Dataset]) -> View:
         made: View = _copied(self)
-        made.parts = [_copied(part) for part in self._users]
+        made.parts = parts
         return made
 
     @property
